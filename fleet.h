@@ -1109,10 +1109,12 @@ typedef struct fleeti_tensor_info {
 } fleeti_tensor_info;
 
 /* The element of a notify record, and the arrivals per step that complete it. The arrival that reaches the target
-   makes its consumers ready. */
+   makes its consumers ready: [from, end) of the list, or, where from is FLEETI_APART, what the element says: it ends the
+   step, or a run-time map adds consumers. */
 typedef struct fleeti_trigger {
-    uint32_t element, target;
+    uint32_t element, target, from, end;
 } fleeti_trigger;
+#define FLEETI_APART 0xffffffffu
 
 #define FLEETI_SYSTEM 0x80000000u
 #define FLEETI_PREVIOUS 0x80000000u
@@ -6716,6 +6718,19 @@ static fleet_status fleeti_emit_consumers(fleeti_build *b, fleet_plan *plan)
     return FLEET_OK;
 }
 
+/* Fills in the consumers of a trigger's element. */
+static void fleeti_trigger_consumers(const fleet_plan *plan, fleeti_trigger *trigger)
+{
+    const uint32_t *first = (const uint32_t *)fleeti_at(plan, plan->first_consumers);
+    const fleeti_runtime_map *maps = (const fleeti_runtime_map *)fleeti_at(plan, plan->maps);
+    uint32_t i, apart = trigger->element == plan->n_elements - 1;
+    for (i = 0; i < plan->n_maps && !apart; i++)
+        apart = maps[i].kind == FLEETI_MAP_RANGES &&
+                trigger->element - maps[i].first_element < maps[i].elements;
+    trigger->from = apart ? FLEETI_APART : first[trigger->element];
+    trigger->end = apart ? FLEETI_APART : first[trigger->element + 1];
+}
+
 /* Writes the trigger of each notify record, whose element is found by its counter. With early pushes also the number
    of producers of each element. */
 static fleet_status fleeti_emit_triggers(fleeti_build *b, fleet_plan *plan)
@@ -6737,6 +6752,7 @@ static fleet_status fleeti_emit_triggers(fleeti_build *b, fleet_plan *plan)
         triggers[i].element =
             (word & FLEETI_SYSTEM ? of_system : of_counter)[word & ~FLEETI_SYSTEM];
         triggers[i].target = b->elements[triggers[i].element].target;
+        fleeti_trigger_consumers(plan, &triggers[i]);
     }
     for (e = 0; b->early && e < b->n_elements; e++)
         for (i = 0; i < fleeti_popcount(b->elements[e].producers); i++)
@@ -7570,6 +7586,7 @@ static int fleeti_check_records(const fleeti_check *c)
     const fleeti_event *step = &c->events[plan->step_event];
     const fleeti_trigger *triggers = (const fleeti_trigger *)fleeti_at(plan, plan->triggers);
     const uint32_t *first = (const uint32_t *)fleeti_at(plan, plan->first_consumers);
+    fleeti_trigger trigger;
     uint32_t i, e = 0;
     for (i = 0; i < plan->n_waits; i++) {
         const fleeti_wait *wait = &c->waits[i];
@@ -7606,7 +7623,11 @@ static int fleeti_check_records(const fleeti_check *c)
             return 0;
         }
         if (!c->dynamic) continue;
-        if (triggers[i].element != e || triggers[i].target != c->targets[e]) return 0;
+        trigger.element = e;
+        fleeti_trigger_consumers(plan, &trigger);
+        if (triggers[i].element != e || triggers[i].target != c->targets[e] ||
+            triggers[i].from != trigger.from || triggers[i].end != trigger.end)
+            return 0;
         c->feeds[i + 1] = c->feeds[i] + (first[e] < first[e + 1] || e == plan->n_elements - 1);
     }
     return 1;

@@ -3473,13 +3473,19 @@ FLEET_DEVICE void fleeti_barrier(fleeti_thread self)
         fleet_block_barrier();
 }
 
-/* Passes thread 0's value to all threads of the workgroup, with a barrier. The caller has another barrier between
-   two broadcasts of the same word. */
-FLEET_DEVICE uint32_t fleeti_broadcast(fleeti_thread self, uint32_t value, uint32_t word)
+/* Passes the value of a wave's first thread to all threads of the workgroup, with a barrier. The caller has another
+   barrier between two broadcasts of the same word. */
+FLEET_DEVICE uint32_t fleeti_broadcast_from(fleeti_thread self, uint32_t wave, uint32_t value,
+                                            uint32_t word)
 {
-    if (fleeti_thread_index(self) == 0) fleeti_lds_put(self.lds, FLEETI_LDS_BROADCAST(word), value);
+    if (fleeti_thread_wave(self) == wave && fleeti_thread_lane(self) == 0)
+        fleeti_lds_put(self.lds, FLEETI_LDS_BROADCAST(word), value);
     fleeti_barrier(self);
     return fleeti_uniform(fleeti_lds_get(self.lds, FLEETI_LDS_BROADCAST(word)));
+}
+FLEET_DEVICE uint32_t fleeti_broadcast(fleeti_thread self, uint32_t value, uint32_t word)
+{
+    return fleeti_broadcast_from(self, 0, value, word);
 }
 
 /* A barrier that returns to every thread whether any thread vetoes. Callers alternate between turns 0 and 1. A veto
@@ -3756,13 +3762,14 @@ FLEET_DEVICE void fleeti_arrive_for_peers(fleeti_counters c, uint32_t forward, u
 
 /* The leader's part of a notify: arrives at n events in this epoch. It adds to all sub-counters first, then releases
    at most once, so that the release comes after every RMW that observed other workgroups' arrivals, and then adds to
-   the counters. The first record is passed by value, since there is mostly only one. triggers: for each record the
-   target that completes its element, n at most 32; or null. also: release in any case, for arrivals that the caller
-   makes next. before: with one record, or null. */
+   the counters. The first record, and the target of its trigger, are passed by value, since there is mostly only one.
+   triggers: for each record the target that completes its element, n at most 32; or null. also: release in any case,
+   for arrivals that the caller makes next. before: with one record, or null. */
 FLEET_DEVICE fleeti_notify_result fleeti_arrive(fleeti_counters c, fleeti_notify first,
                                                 const fleeti_notify *records, uint32_t n,
                                                 uint32_t epoch, const fleeti_trigger *triggers,
-                                                uint32_t also, const fleeti_previous_epoch *before)
+                                                uint32_t target, uint32_t also,
+                                                const fleeti_previous_epoch *before)
 {
     fleeti_notify_result result;
     result.flags = result.completed = 0;
@@ -3788,7 +3795,7 @@ FLEET_DEVICE fleeti_notify_result fleeti_arrive(fleeti_counters c, fleeti_notify
                 if (!triggers)
                     fleeti_add_arrival_device(c.device + r.counter, r.weight);
                 else if (fleeti_rmw_device(c.device + r.counter, r.weight) + r.weight ==
-                         epoch * triggers[i].target)
+                         epoch * (i ? triggers[i].target : target))
                     result.completed |= 1u << i;
                 continue;
             }
@@ -3830,7 +3837,7 @@ FLEET_DEVICE fleeti_notify_result fleeti_arrive(fleeti_counters c, fleeti_notify
                 else
                     fleeti_add_arrival_device(c.device + r.counter, r.weight);
             }
-            if (triggers && old + r.weight == epoch * triggers[i].target)
+            if (triggers && old + r.weight == epoch * (i ? triggers[i].target : target))
                 result.completed |= 1u << i;
         }
     }
@@ -3840,13 +3847,13 @@ FLEET_DEVICE fleeti_notify_result fleeti_arrive(fleeti_counters c, fleeti_notify
 /* The one notify. Every thread of the group calls it; it publishes the group's stores to the groups that wait for
    these events. Where may_veto (a constant) is 1, a veto in any thread of the group means that there is nothing to
    publish: the group does not arrive, and all threads get FLEETI_VETOED; blocks alternate between turns 0 and 1.
-   Records, triggers, also and before are those of fleeti_arrive. Only the leader reads them, and only the leader
-   gets the rest of the result. */
+   Records, triggers, target, also and before are those of fleeti_arrive. Only the leader reads them, and only the
+   leader gets the rest of the result. */
 FLEET_DEVICE fleeti_notify_result fleeti_notify_all(fleeti_thread self, uint32_t group,
                                                     fleeti_counters c, fleeti_notify first,
                                                     const fleeti_notify *records, uint32_t n,
                                                     uint32_t epoch, const fleeti_trigger *triggers,
-                                                    uint32_t also,
+                                                    uint32_t target, uint32_t also,
                                                     const fleeti_previous_epoch *before,
                                                     uint32_t may_veto, uint32_t veto, uint32_t turn)
 {
@@ -3867,7 +3874,7 @@ FLEET_DEVICE fleeti_notify_result fleeti_notify_all(fleeti_thread self, uint32_t
     if ((may_veto && veto) || (n == 0 && !also) || !fleeti_is_leader(self, group)) return result;
     /* ... before the leader arrives for all of them. */
     c.device += fleeti_leader_offset(self);
-    return fleeti_arrive(c, first, records, n, epoch, triggers, also, before);
+    return fleeti_arrive(c, first, records, n, epoch, triggers, target, also, before);
 }
 
 /* ---- wait ---- */
@@ -4417,14 +4424,15 @@ FLEET_DEVICE fleeti_notify_result fleeti_event_notify(uint32_t group, fleet_even
     }
     /* Asks for the old value even if no caller needs it: a caller that waits at once then polls only after its own
        arrival is through, which leaves the counter to the others. */
-    trigger.element = 0, trigger.target = e.target;
+    __builtin_memset(&trigger, 0, sizeof trigger);
     before.watch = &e.watch;
     before.value = before.want = (epoch - 1) * e.target;
     /* An element with one arrival per epoch cannot confuse two epochs. The load is in flight during the drain. */
     if (e.target != 1 && fleeti_is_leader(self, group))
         before.value = scope == FLEET_SCOPE_SYSTEM ? fleeti_poll_system(e.words + e.counter)
                                                    : fleeti_spin_load_device(e.words + e.counter);
-    return fleeti_notify_all(self, group, c, r, NULL, 1, epoch, &trigger, 0, &before, 0, 0, 0);
+    return fleeti_notify_all(self, group, c, r, NULL, 1, epoch, &trigger, e.target, 0, &before, 0,
+                             0, 0);
 }
 FLEET_DEVICE fleet_status fleeti_event_wait(uint32_t group, fleet_event e, uint32_t epoch,
                                             fleet_scope scope)

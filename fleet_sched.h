@@ -1394,11 +1394,22 @@ FLEET_DEVICE fleet_failure *fleeti_failures(fleeti_host *host)
 #define FLEETI_SLOT_NOTIFY 20u /* four words */
 #define FLEETI_SLOT(number) ((number) % FLEETI_SLOTS_AHEAD * FLEETI_SLOT_WORDS)
 #define FLEETI_SLOT_QUADS (FLEETI_SLOTS_AHEAD * FLEETI_SLOT_WORDS / 4)
+/* Where the worker walks no queue, few slots are in use: half a ring away lie a task's descriptor index, its epoch and
+   the number of wavefront-tasks from it on, and, four words, its first trigger. */
+#define FLEETI_SLOT_INDEX(number) FLEETI_SLOT((number) + FLEETI_CHUNK)
+#define FLEETI_SLOT_EPOCH(number) (FLEETI_SLOT_INDEX(number) + 1)
+#define FLEETI_SLOT_TRIGGER(number) (FLEETI_SLOT_INDEX(number) + 4)
 /* After the slots: under DYNAMIC the descriptor indices of a batch. */
 #define FLEETI_BATCH_LIMIT 32u
 #define FLEETI_BATCH_WORD(i) (4 * FLEETI_SLOT_QUADS + (i))
-/* Then, for the wave that pops: the rings of its own chiplet, and the step event. */
+/* Then, for the wave that pops: the rings of its own chiplet, four words each, and the step event. Beside the rings:
+   where triggers and consumers lie, for the wave that pushes; whether the last pop found a task. */
 #define FLEETI_HOME_WORD(kind) (FLEETI_BATCH_WORD(FLEETI_BATCH_LIMIT) + 8 * (kind))
+#define FLEETI_TRIGGERS_WORD (FLEETI_HOME_WORD(0) + 4)
+#define FLEETI_CONSUMERS_WORD (FLEETI_HOME_WORD(0) + 6)
+#define FLEETI_HOT_WORD (FLEETI_HOME_WORD(1) + 4)
+#define FLEETI_GUARDED_WORD (FLEETI_HOME_WORD(1) + 5)
+#define FLEETI_EARLY_WORD (FLEETI_HOME_WORD(1) + 6)
 #define FLEETI_STEP_WORD FLEETI_HOME_WORD(FLEETI_RINGS)
 /* An epoch that had begun when the wave last looked: fewer than 2^31 arrivals at the step event ago. */
 #define FLEETI_BEGUN_WORD (FLEETI_STEP_WORD + 3)
@@ -1692,7 +1703,10 @@ FLEET_DEVICE void fleeti_tile_failed(const fleeti_worker *w, uint32_t task,
 FLEET_DEVICE void fleeti_record_running(const fleeti_worker *w, uint32_t group)
 {
 #if !defined(FLEET_NO_WATCHDOG)
-    if (fleeti_is_leader(w->self, group))
+    /* Not by the leader, whose release would wait until the store has arrived. */
+    const uint32_t wave = fleeti_thread_wave(w->self);
+    if (fleeti_thread_lane(w->self) == 0 &&
+        (group == FLEET_WAVE || wave == fleeti_polling_wave(w->self)))
         fleet_store_relaxed_device(fleeti_running(fleeti_state_of(w)) +
                                        fleeti_parked_value(w->fixed->id),
                                    FLEETI_TASK(w, id) + 1);
@@ -2423,47 +2437,82 @@ FLEET_DEVICE uint32_t fleeti_pending_ready(const fleeti_pending *slot, const fle
 }
 
 /* Fetches descriptor `index` to LDS, to word `to` of the slots, by all lanes of a wave. */
-FLEET_DEVICE void fleeti_fetch_task(fleeti_worker *w, uint32_t to, uint32_t index)
+FLEET_DEVICE void fleeti_fetch_begin(fleeti_worker *w, uint32_t to, uint32_t index)
 {
     const fleet_task *task = fleeti_tasks_of(w) + index;
     fleet_wave_barrier(); /* all lanes have read what was there */
     FLEETI_ROLLED
-    for (uint32_t q = fleet_lane(); q < 4; q += fleet_wave_size()) {
+    for (uint32_t q = fleet_lane(); q < 4; q += fleet_wave_size())
         fleeti_async_copy_begin(&w->inbound, w->slots, to + q * 4,
                                 (const fleeti_quad *)(const void *)task + q);
+}
+FLEET_DEVICE void fleeti_fetch_end(fleeti_worker *w, uint32_t to)
+{
+    FLEETI_ROLLED
+    for (uint32_t q = fleet_lane(); q < 4; q += fleet_wave_size())
         fleeti_async_copy_end(&w->inbound, w->slots, to + q * 4);
-    }
     fleet_wave_barrier();
+}
+FLEET_DEVICE void fleeti_fetch_task(fleeti_worker *w, uint32_t to, uint32_t index)
+{
+    fleeti_fetch_begin(w, to, index);
+    fleeti_fetch_end(w, to);
 }
 
-/* By the first wave, when a descriptor is in the next slot: begins to fetch its first notify record, which may
-   arrive while the tile runs. The slot needs no wait record, so the first word of that holds the index. */
-FLEET_DEVICE void fleeti_slot_fetch_notify(fleeti_worker *w, uint32_t index)
+/* An address in two words. */
+FLEET_DEVICE void fleeti_lds_put_address(fleeti_lds lds, uint32_t word, const void *address)
+{
+    const uint64_t at = (uint64_t)(uintptr_t)address;
+    fleeti_lds_put(lds, word, (uint32_t)at);
+    fleeti_lds_put(lds, word + 1, (uint32_t)(at >> 32));
+}
+FLEET_DEVICE const void *fleeti_lds_get_address(fleeti_lds lds, uint32_t word)
+{
+    return (const void *)(uintptr_t)((uint64_t)fleeti_lds_get(lds, word + 1) << 32 |
+                                     fleeti_lds_get(lds, word));
+}
+FLEET_DEVICE uint32_t fleeti_fetches_trigger(const fleeti_worker *w)
+{
+    return fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC;
+}
+/* By the first wave, when a descriptor is in the next slot: begins to fetch its first notify record, and the trigger of
+   that, which may arrive while the tile runs. */
+FLEET_DEVICE void fleeti_slot_fetch_notify(fleeti_worker *w)
 {
     const uint32_t slot = FLEETI_SLOT(w->number);
-    if (fleet_lane() == 0) {
-        uint32_t n = fleeti_lds_get(w->slots, slot + FLEETI_WORD(n_waits)) >> 16;
-        uint32_t at = fleeti_lds_get(w->slots, slot + FLEETI_WORD(notifies));
-        fleeti_lds_put(w->slots, slot + FLEETI_SLOT_WAIT, index);
-        fleeti_async_copy_begin(&w->inbound, w->slots, slot + FLEETI_SLOT_NOTIFY,
-                                fleeti_notifies_of(w) + (n ? at : 0));
+    FLEETI_ROLLED
+    for (uint32_t q = fleet_lane(); q < 2; q += fleet_wave_size()) {
+        const uint32_t n = fleeti_lds_get(w->slots, slot + FLEETI_WORD(n_waits)) >> 16;
+        const uint32_t at = n ? fleeti_lds_get(w->slots, slot + FLEETI_WORD(notifies)) : 0;
+        const void *from = fleeti_notifies_of(w) + at;
+        if (q && !fleeti_fetches_trigger(w)) continue;
+        if (q)
+            from =
+                (const fleeti_trigger *)fleeti_lds_get_address(w->slots, FLEETI_TRIGGERS_WORD) + at;
+        fleeti_async_copy_begin(&w->inbound, w->slots,
+                                q ? FLEETI_SLOT_TRIGGER(w->number) : slot + FLEETI_SLOT_NOTIFY,
+                                from);
     }
-    fleet_wave_barrier();
 }
-/* By the first wave: fetches descriptor `index` to the next slot. */
+/* By a wave: fetches descriptor `index` to the next slot. */
 FLEET_DEVICE void fleeti_slot_fetch(fleeti_worker *w, uint32_t index)
 {
     fleeti_fetch_task(w, FLEETI_SLOT(w->number), index);
-    fleeti_slot_fetch_notify(w, index);
+    if (fleet_lane() == 0) fleeti_lds_put(w->slots, FLEETI_SLOT_INDEX(w->number), index);
 }
-/* Completes the fetch, by the leader, which is the lane that began it. */
+/* Completes the fetch, by the first wave, whose lanes began it. */
 FLEET_DEVICE void fleeti_slot_notify_fetched(fleeti_worker *w)
 {
-    if (fleeti_is_leader(w->self, FLEET_BLOCK))
+    if (fleeti_thread_wave(w->self) != 0) return;
+    FLEETI_ROLLED
+    for (uint32_t q = fleet_lane(); q < 2; q += fleet_wave_size()) {
+        if (q && !fleeti_fetches_trigger(w)) continue;
         fleeti_async_copy_end(&w->inbound, w->slots,
-                              FLEETI_SLOT(w->number - 1) + FLEETI_SLOT_NOTIFY);
+                              q ? FLEETI_SLOT_TRIGGER(w->number - 1)
+                                : FLEETI_SLOT(w->number - 1) + FLEETI_SLOT_NOTIFY);
+    }
+    fleet_wave_barrier();
 }
-
 /* ---- weight pipeline: consumer side ---------------------------------------------------------- */
 
 /* Whether the producer has begun the task's stages, and where. Pair: the store in fleeti_producer_begin_task (edge
@@ -2903,7 +2952,10 @@ FLEET_DEVICE uint32_t fleeti_chiplet_next(fleeti_worker *w)
         while (!status) {
             mail = fleeti_first64(fleeti_poll64_device(slot)); /* one load for all lanes */
             if (mail >> 48 == ((w->number + 1) & 0xffff)) break;
-            if (tries == 0) fleeti_slot_fetch(w, predicted);
+            if (tries == 0) {
+                fleeti_slot_fetch(w, predicted);
+                fleeti_slot_fetch_notify(w);
+            }
             status = (fleet_status)fleeti_first(
                 (uint32_t)fleeti_back_off(slot, &patient, &tries, &since));
         }
@@ -2913,7 +2965,10 @@ FLEET_DEVICE uint32_t fleeti_chiplet_next(fleeti_worker *w)
                fleeti_notify_all. */
             fleeti_invalidate((fleet_scope)(mail >> 46 & 3));
             batch = (uint32_t)(mail >> 32) & 0x3fff;
-            if (tries == 0 || predicted != (uint32_t)mail) fleeti_slot_fetch(w, (uint32_t)mail);
+            if (tries == 0 || predicted != (uint32_t)mail) {
+                fleeti_slot_fetch(w, (uint32_t)mail);
+                fleeti_slot_fetch_notify(w);
+            }
             first = fleeti_parked_value(w->fixed->first),
             end = first + fleeti_parked_value(w->fixed->count);
             predicted = (uint32_t)mail + batch;
@@ -2935,8 +2990,8 @@ FLEET_DEVICE uint32_t fleeti_chiplet_next(fleeti_worker *w)
 /* The wavefront-tasks that the mailbox entry names, consecutive ones. */
 FLEET_DEVICE uint32_t fleeti_chiplet_batch(const fleeti_worker *w, uint32_t *end)
 {
-    const uint32_t index = fleeti_uniform(fleeti_lds_get(
-        w->slots, FLEETI_SLOT(w->number - 1) + FLEETI_SLOT_WAIT)); /* fleeti_slot_fetch */
+    const uint32_t index =
+        fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_SLOT_INDEX(w->number - 1)));
     *end = index + fleeti_parked_value(w->batch_count);
     return index + fleet_wave_id();
 }
@@ -3217,6 +3272,70 @@ FLEET_DEVICE fleet_status fleeti_ring_take(fleeti_ring *ring, uint32_t mask, uin
 
 /* ---- pushing ready tasks --------------------------------------------------------------------- */
 
+/* A ready ring, as the waves that pop and push need it. */
+typedef struct fleeti_pop_ring {
+    fleeti_ring *ring;
+    uint32_t mask, entries; /* of a step at most; 0: the ring is not used */
+} fleeti_pop_ring;
+
+FLEET_DEVICE fleeti_pop_ring fleeti_pop_ring_of(const fleeti_worker *w, uint32_t which)
+{
+    const fleeti_ready_ring *ready = &fleeti_state_of(w)->config.ready[which];
+    fleeti_pop_ring source;
+    source.ring = ready->ring;
+    source.mask = ready->mask;
+    source.entries = fleeti_plan_of(w)->ring_entries[which];
+    return source;
+}
+/* A worker keeps the rings of its own chiplet, the step event, and what pushes read of the plan in LDS: every acquire
+   empties the L1. */
+FLEET_DEVICE void fleeti_cache_pop_rings(const fleeti_worker *w)
+{
+    const fleet_plan *plan = fleeti_plan_of(w);
+    const fleeti_event *step =
+        (const fleeti_event *)((const char *)plan + plan->events) + plan->step_event;
+    if (fleet_thread_id() == 0) {
+        FLEETI_ROLLED
+        for (uint32_t kind = 0; kind < FLEETI_RINGS; kind++) {
+            const fleeti_pop_ring s =
+                fleeti_pop_ring_of(w, FLEETI_RINGS * fleeti_parked_value(w->fixed->chiplet) + kind);
+            fleeti_lds_put_address(w->slots, FLEETI_HOME_WORD(kind), s.ring);
+            fleeti_lds_put(w->slots, FLEETI_HOME_WORD(kind) + 2, s.mask);
+            fleeti_lds_put(w->slots, FLEETI_HOME_WORD(kind) + 3, s.entries);
+        }
+        fleeti_lds_put(w->slots, FLEETI_STEP_WORD, step->counter);
+        fleeti_lds_put(
+            w->slots, FLEETI_STEP_WORD + 1,
+            ((const uint32_t *)((const char *)plan + plan->targets))[plan->n_elements - 1]);
+        fleeti_lds_put(w->slots, FLEETI_STEP_WORD + 2, plan->n_descs);
+        fleeti_lds_put(w->slots, FLEETI_BEGUN_WORD, w->epoch);
+        fleeti_lds_put(w->slots, FLEETI_OWN_INDEX, ~0u);
+        fleeti_lds_put_address(w->slots, FLEETI_TRIGGERS_WORD, (const char *)plan + plan->triggers);
+        fleeti_lds_put_address(w->slots, FLEETI_CONSUMERS_WORD,
+                               (const char *)plan + plan->consumers);
+        fleeti_lds_put(w->slots, FLEETI_HOT_WORD, 0);
+        fleeti_lds_put(w->slots, FLEETI_GUARDED_WORD, plan->guarded);
+        fleeti_lds_put(w->slots, FLEETI_EARLY_WORD, plan->early);
+    }
+    fleet_wave_barrier(); /* this wave pushes the sources; the one that pops comes after a barrier */
+}
+FLEET_DEVICE fleeti_pop_ring fleeti_pop_ring_home(const fleeti_worker *w, uint32_t kind)
+{
+    fleeti_quad q = fleeti_lds_get4(w->slots, FLEETI_HOME_WORD(kind));
+    fleeti_pop_ring source;
+    source.ring = (fleeti_ring *)(uintptr_t)((uint64_t)q.word[1] << 32 | q.word[0]);
+    source.mask = q.word[2];
+    source.entries = q.word[3];
+    return source;
+}
+
+/* A ring to push to. */
+FLEET_DEVICE fleeti_pop_ring fleeti_push_ring(const fleeti_worker *w, uint32_t which)
+{
+    const uint32_t kind = which - FLEETI_RINGS * fleeti_parked_value(w->fixed->chiplet);
+    return kind < FLEETI_RINGS ? fleeti_pop_ring_home(w, kind) : fleeti_pop_ring_of(w, which);
+}
+
 /* Elements that absent tasks have completed: one in each lane below `count`, with its epoch. */
 typedef struct fleeti_worklist {
     uint32_t element, epoch, count;
@@ -3274,16 +3393,16 @@ FLEET_DEVICE uint32_t fleeti_complete_absent(const fleeti_worker *w, uint32_t de
 FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, uint32_t end,
                                         uint32_t epoch, fleeti_worklist *worklist)
 {
-    const fleet_plan *plan = fleeti_plan_of(w);
     const fleeti_consumer *consumers =
-        (const fleeti_consumer *)((const char *)plan + plan->consumers);
+        (const fleeti_consumer *)fleeti_lds_get_address(w->slots, FLEETI_CONSUMERS_WORD);
+    const uint32_t guarded = fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_GUARDED_WORD));
     const uint32_t lanes = fleet_wave_size() < 32 ? fleet_wave_size() : 32;
     /* A run of consumers at the front that are for one ring and wait for no other event is pushed at once: above all
        the sources of a step. */
     FLEETI_ROLLED
-    while (from < end && !plan->guarded) {
+    while (from < end && !guarded) {
         const uint32_t need = fleeti_uniform(consumers[from].need);
-        const fleeti_ready_ring *to = &fleeti_state_of(w)->config.ready[FLEETI_CONSUMER_RING(need)];
+        const fleeti_pop_ring to = fleeti_push_ring(w, FLEETI_CONSUMER_RING(need));
         uint32_t count = 0, same = 4 * lanes;
         if ((need & FLEETI_CONSUMER_NEED) != 1) break;
         /* the loads of a round are all in flight at once */
@@ -3307,7 +3426,7 @@ FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, u
             }
             count += same;
         }
-        fleeti_ring_push_run(to->ring, to->mask, consumers + from, count);
+        fleeti_ring_push_run(to.ring, to.mask, consumers + from, count);
         from += count;
     }
     FLEETI_ROLLED
@@ -3321,11 +3440,12 @@ FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, u
             /* Acquire and release: the last arrival pushes what all of them published (edge 5, both ends). Exact,
                since no event of the next step completes before this step has ended. */
             if (need > 1)
-                ready =
-                    fleeti_rmw_device(fleeti_counters_of(w).device + plan->joins + desc, 1) + 1 ==
-                    epoch * need;
+                ready = fleeti_rmw_device(
+                            fleeti_counters_of(w).device + fleeti_plan_of(w)->joins + desc, 1) +
+                            1 ==
+                        epoch * need;
         }
-        if (plan->guarded) {
+        if (guarded) {
             uint32_t absent = fleeti_ballot(ready && fleeti_desc_absent(w, desc));
             FLEETI_ROLLED
             for (; absent; absent &= absent - 1) {
@@ -3340,9 +3460,9 @@ FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, u
         while ((waiting = fleeti_ballot(ready)) != 0) {
             const uint32_t which =
                 fleeti_shuffle(ring, fleeti_popcount32((waiting & (0u - waiting)) - 1));
-            const fleeti_ready_ring *to = &fleeti_state_of(w)->config.ready[which];
+            const fleeti_pop_ring to = fleeti_push_ring(w, which);
             const uint32_t here = ready && ring == which;
-            fleeti_ring_push(to->ring, to->mask, here, desc);
+            fleeti_ring_push(to.ring, to.mask, here, desc);
             if (here) ready = 0;
         }
     }
@@ -3556,80 +3676,48 @@ FLEET_DEVICE uint32_t fleeti_dynamic_finish(fleeti_worker *w, fleeti_notify firs
     FLEETI_ROLLED
     for (uint32_t from = 0; from == 0 || from < n; from += 32) { /* mostly once */
         const uint32_t some = n - from < 32 ? n - from : 32, last = from + 32 >= n;
+        const fleeti_trigger *triggers =
+            (const fleeti_trigger *)fleeti_lds_get_address(w->slots, FLEETI_TRIGGERS_WORD) +
+            FLEETI_TASK(w, notifies) + from;
         fleeti_notify_result result;
+        uint32_t target = 0;
         if (from) first = notifies[from], w->turn ^= w->group == FLEET_BLOCK;
+        /* The first trigger of a block lies in LDS. */
+        if (from == 0 && w->group == FLEET_BLOCK)
+            target = fleeti_lds_get(w->slots, FLEETI_SLOT_TRIGGER(w->number - 1) + 1);
+        else if (n)
+            target = triggers[0].target;
         result = fleeti_notify_all(w->self, w->group, fleeti_counters_of(w), first, notifies + from,
-                                   some, w->epoch, fleeti_triggers_of(w) + from, mapped && last,
-                                   NULL, 1, veto, w->turn);
+                                   some, w->epoch, triggers, target, mapped && last, NULL, 1, veto,
+                                   w->turn);
         if (result.flags & FLEETI_VETOED) return FLEETI_VETOED;
         if (w->group == FLEET_WAVE || fleeti_thread_wave(w->self) == 0) {
             fleeti_completions completions;
             fleeti_cursor at;
             at.map = at.base = at.ends = 0;
-            completions.triggers = fleeti_triggers_of(w) + from;
+            completions.triggers = triggers;
             completions.mask = fleeti_first(result.completed);
             completions.element = completions.from = completions.end = 0;
+            if (completions.mask & 1 && w->group == FLEET_BLOCK && from < 32) {
+                const uint32_t trigger = FLEETI_SLOT_TRIGGER(w->number - 1);
+                const uint32_t begin = fleeti_uniform(fleeti_lds_get(w->slots, trigger + 2));
+                if (begin != FLEETI_APART) {
+                    completions.mask &= ~1u;
+                    completions.from = begin;
+                    completions.end = fleeti_uniform(fleeti_lds_get(w->slots, trigger + 3));
+                }
+            }
             FLEETI_ROLLED
-            do fleeti_make_ready(w, completions, w->epoch);
-            while (mapped && last && fleeti_next_arrivals(w, &at, &completions));
+            do {
+                if (completions.mask || completions.from != completions.end)
+                    fleeti_make_ready(w, completions, w->epoch);
+            } while (mapped && last && fleeti_next_arrivals(w, &at, &completions));
         }
     }
     return 0;
 }
 
 /* ---- popping ready tasks --------------------------------------------------------------------- */
-
-/* A ready ring, as the wave that pops needs it. */
-typedef struct fleeti_pop_ring {
-    fleeti_ring *ring;
-    uint32_t mask, entries; /* of a step at most; 0: the ring is not used */
-} fleeti_pop_ring;
-
-FLEET_DEVICE fleeti_pop_ring fleeti_pop_ring_of(const fleeti_worker *w, uint32_t which)
-{
-    const fleeti_ready_ring *ready = &fleeti_state_of(w)->config.ready[which];
-    fleeti_pop_ring source;
-    source.ring = ready->ring;
-    source.mask = ready->mask;
-    source.entries = fleeti_plan_of(w)->ring_entries[which];
-    return source;
-}
-/* A worker keeps the rings of its own chiplet, and the step event, in LDS: every acquire empties the L1. */
-FLEET_DEVICE void fleeti_cache_pop_rings(const fleeti_worker *w)
-{
-    const fleet_plan *plan = fleeti_plan_of(w);
-    const fleeti_event *step =
-        (const fleeti_event *)((const char *)plan + plan->events) + plan->step_event;
-    if (fleet_thread_id() == 0) {
-        FLEETI_ROLLED
-        for (uint32_t kind = 0; kind < FLEETI_RINGS; kind++) {
-            const fleeti_pop_ring s =
-                fleeti_pop_ring_of(w, FLEETI_RINGS * fleeti_parked_value(w->fixed->chiplet) + kind);
-            const uint64_t at = (uint64_t)(uintptr_t)s.ring;
-            fleeti_lds_put(w->slots, FLEETI_HOME_WORD(kind), (uint32_t)at);
-            fleeti_lds_put(w->slots, FLEETI_HOME_WORD(kind) + 1, (uint32_t)(at >> 32));
-            fleeti_lds_put(w->slots, FLEETI_HOME_WORD(kind) + 2, s.mask);
-            fleeti_lds_put(w->slots, FLEETI_HOME_WORD(kind) + 3, s.entries);
-        }
-        fleeti_lds_put(w->slots, FLEETI_STEP_WORD, step->counter);
-        fleeti_lds_put(
-            w->slots, FLEETI_STEP_WORD + 1,
-            ((const uint32_t *)((const char *)plan + plan->targets))[plan->n_elements - 1]);
-        fleeti_lds_put(w->slots, FLEETI_STEP_WORD + 2, plan->n_descs);
-        fleeti_lds_put(w->slots, FLEETI_BEGUN_WORD, w->epoch);
-        fleeti_lds_put(w->slots, FLEETI_OWN_INDEX, ~0u);
-    }
-    fleet_wave_barrier(); /* the wave that pops is that of thread 0 */
-}
-FLEET_DEVICE fleeti_pop_ring fleeti_pop_ring_home(const fleeti_worker *w, uint32_t kind)
-{
-    fleeti_quad q = fleeti_lds_get4(w->slots, FLEETI_HOME_WORD(kind));
-    fleeti_pop_ring source;
-    source.ring = (fleeti_ring *)(uintptr_t)((uint64_t)q.word[1] << 32 | q.word[0]);
-    source.mask = q.word[2];
-    source.entries = q.word[3];
-    return source;
-}
 
 /* Tries once, by one thread: reserves from the rings of this chiplet, first those of tasks that must run on it, then
    from those of the others; of wavefront-tasks as many as there are waves. Returns the number of entries, with the
@@ -3640,11 +3728,23 @@ FLEET_DEVICE uint32_t fleeti_pop(const fleeti_worker *w, fleeti_pop_ring *from, 
     const uint32_t chiplets = fleeti_parked_value(w->fixed->chiplets);
     fleeti_pop_ring home[FLEETI_RINGS];
     int32_t available[FLEETI_RINGS];
-    uint32_t got = 0;
+    uint32_t got = 0, kinds = 0;
     /* All loads at once, which take as long as one. */
     uint32_t stop = fleet_load_relaxed_device(&fleeti_state_of(w)->stop.word);
     for (uint32_t kind = 0; kind < FLEETI_RINGS; kind++) {
         home[kind] = fleeti_pop_ring_home(w, kind);
+        kinds += home[kind].entries != 0;
+    }
+    /* Where the last pop found a task of the chiplet's only ring, there is mostly another one: without a look. */
+    if (kinds == 1 && fleeti_lds_get(w->slots, FLEETI_HOT_WORD)) {
+        const uint32_t kind = home[0].entries ? 0 : 1;
+        *from = home[kind];
+        got = fleeti_ring_reserve(from->ring, kind == FLEETI_RING_WAVE ? fleeti_batch_limit(w) : 1,
+                                  1, ticket);
+        *status = (fleet_status)stop;
+        if (got) return stop ? 0 : got;
+    }
+    for (uint32_t kind = 0; kind < FLEETI_RINGS; kind++) {
         available[kind] = home[kind].entries
                               ? (int32_t)fleet_load_relaxed_device(&home[kind].ring->available.word)
                               : 0;
@@ -3657,6 +3757,7 @@ FLEET_DEVICE uint32_t fleeti_pop(const fleeti_worker *w, fleeti_pop_ring *from, 
         got = fleeti_ring_reserve(from->ring, kind == FLEETI_RING_WAVE ? fleeti_batch_limit(w) : 1,
                                   1, ticket);
     }
+    fleeti_lds_put(w->slots, FLEETI_HOT_WORD, got != 0);
     FLEETI_ROLLED
     for (uint32_t i = 0; i < 2 * (chiplets - 1) && !got; i++) {
         const uint32_t k = (fleeti_parked_value(w->fixed->chiplet) + 1 + i / 2) % chiplets;
@@ -3722,7 +3823,7 @@ FLEET_DEVICE uint32_t fleeti_own_ready(fleeti_worker *w, uint32_t *scope,
     return count;
 }
 
-/* By the first wave: takes `count` tasks, whose events it has seen complete, from the head of the worker's own
+/* By the wave that pops: takes `count` tasks, whose events it has seen complete, from the head of the worker's own
    queue, and brings the first one into the next slot. Acquires what they published. Pair: the releases of the
    producers (edge 1). */
 FLEET_DEVICE void fleeti_own_take(fleeti_worker *w, uint32_t count, uint32_t scope)
@@ -3737,8 +3838,10 @@ FLEET_DEVICE void fleeti_own_take(fleeti_worker *w, uint32_t count, uint32_t sco
     for (uint32_t i = fleet_lane(); i < FLEETI_SLOT_WAIT; i += fleet_wave_size())
         fleeti_lds_put(w->slots, FLEETI_SLOT(w->number) + i,
                        fleeti_lds_get(w->slots, FLEETI_OWN_WORD + i));
+    if (fleet_lane() == 0)
+        fleeti_lds_put(w->slots, FLEETI_SLOT_INDEX(w->number),
+                       fleeti_parked_value(w->fixed->first) + own);
     fleet_wave_barrier();
-    fleeti_slot_fetch_notify(w, fleeti_parked_value(w->fixed->first) + own);
     w->own = fleeti_parked_of(ends ? 0 : next);
     w->own_epoch = fleeti_parked_of(fleeti_parked_value(w->own_epoch) + ends);
     fleeti_invalidate((fleet_scope)scope);
@@ -3782,7 +3885,7 @@ FLEET_DEVICE uint32_t fleeti_epoch_at(const fleeti_worker *w, uint32_t found, ui
     return begun + ((int32_t)passed < 0 ? 0 : passed / target);
 }
 
-/* By the first wave: polls the own queue and the rings until there is a task, the run ends, or the wait fails. */
+/* By the wave that pops: polls the own queue and the rings until there is a task, the run ends, or the wait fails. */
 FLEET_DEVICE void fleeti_dynamic_poll(fleeti_worker *w, fleeti_ready_tasks *r, uint32_t target)
 {
     const uint32_t has_own = fleeti_own_left(w);
@@ -3808,11 +3911,15 @@ FLEET_DEVICE void fleeti_dynamic_poll(fleeti_worker *w, fleeti_ready_tasks *r, u
         if (r->own && fleeti_own_runs(w)) break;
         r->own = 0;
         if (fleet_lane() == 0) {
+            const uint32_t *step = fleeti_counters_of(w).device + r->step.counter;
+            /* In flight with the loads of the rings. It decides nothing but that the run may be over. */
+            const uint32_t passed = fleet_load_relaxed_device(step);
             if (!r->status) r->popped = fleeti_pop(w, &r->from, &r->ticket, &r->status);
             if (!r->popped && !r->status) {
                 const uint32_t known = fleeti_last_epoch(w, &last);
-                r->step.found = fleeti_poll_device(fleeti_counters_of(w).device + r->step.counter);
-                over = known && (int32_t)(r->step.found - last * target) >= 0; /* edge 9 */
+                r->step.found = passed;
+                over = known && (int32_t)(r->step.found - last * target) >= 0 &&
+                       (int32_t)(fleeti_poll_device(step) - last * target) >= 0; /* edge 9 */
                 /* A worker may stay idle for any number of steps. */
                 fleeti_lds_put(w->slots, FLEETI_BEGUN_WORD,
                                fleeti_epoch_at(w, r->step.found, target));
@@ -3827,12 +3934,13 @@ FLEET_DEVICE void fleeti_dynamic_poll(fleeti_worker *w, fleeti_ready_tasks *r, u
     w->polled_at = fleeti_parked_of(fleeti_first(polled_at));
 }
 
-/* By the first wave: reads the popped entries to the batch words, and acquires. Returns the count of the step event. */
+/* By the wave that pops: reads the popped entries to the batch words, acquires, and brings the first descriptor into
+   the next slot. Returns the count of the step event. */
 FLEET_DEVICE uint32_t fleeti_dynamic_take(fleeti_worker *w, fleeti_ready_tasks *r)
 {
     const uint32_t mask = fleeti_first(r->from.mask), first = fleeti_first(r->ticket);
     fleeti_ring *ring = (fleeti_ring *)(uintptr_t)fleeti_first64((uint64_t)(uintptr_t)r->from.ring);
-    uint32_t index = 0;
+    uint32_t index = 0, head = 0, found;
     FLEETI_ROLLED
     for (uint32_t i = fleet_lane(); i < r->popped && !r->status; i += fleet_wave_size()) {
         r->status =
@@ -3847,12 +3955,18 @@ FLEET_DEVICE uint32_t fleeti_dynamic_take(fleeti_worker *w, fleeti_ready_tasks *
     /* Acquires what made the task ready. Pair: fleeti_post_order before the push (edge 6), and the releases of the
        producers. */
     if (r->popped) fleeti_invalidate(FLEET_SCOPE_DEVICE);
+    fleet_wave_barrier();
+    head = r->popped ? fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_BATCH_WORD(0))) : 0;
+    fleeti_fetch_begin(w, FLEETI_SLOT(w->number), head);
     /* The step began when the one before had ended, and does not end without this task. After the acquire this load
-       sees the count that began the step. */
-    return fleeti_poll_device(fleeti_counters_of(w).device + r->step.counter);
+       sees the count that began the step. It takes no longer than the descriptor. */
+    found = fleet_load_relaxed_device(fleeti_counters_of(w).device + r->step.counter);
+    fleeti_fetch_end(w, FLEETI_SLOT(w->number));
+    if (fleet_lane() == 0) fleeti_lds_put(w->slots, FLEETI_SLOT_INDEX(w->number), head);
+    return found;
 }
 
-/* By all lanes of the first wave: a lane whose status is not FLEET_OK records it. */
+/* By all lanes of the wave that pops: a lane whose status is not FLEET_OK records it. */
 FLEET_DEVICE void fleeti_dynamic_failed(fleeti_worker *w, fleeti_ready_tasks *r, uint32_t target)
 {
     const uint32_t worker = fleeti_parked_value(w->fixed->id);
@@ -3873,11 +3987,13 @@ FLEET_DEVICE void fleeti_dynamic_failed(fleeti_worker *w, fleeti_ready_tasks *r,
 
 /* Brings a task that may run into the next slot: the head of the worker's own queue, or one that is popped. The
    descriptors of wavefront-tasks go to the batch words. The step event counts the tasks for which no other task
-   waits; it tells to which step the task belongs, and when the run ends: then this returns 0. */
+   waits; it tells to which step the task belongs, and when the run ends: then this returns 0. One wave pops while the
+   first one may still be pushing what the task before has made ready. */
 FLEET_DEVICE uint32_t fleeti_dynamic_next(fleeti_worker *w)
 {
+    const uint32_t pops = fleeti_polling_wave(w->self);
     uint32_t got = 0, epoch = 0;
-    if (fleet_wave_id() == 0) {
+    if (fleeti_thread_wave(w->self) == pops) {
         const uint32_t target = fleeti_lds_get(w->slots, FLEETI_STEP_WORD + 1);
         fleeti_ready_tasks r;
         /* Field by field: cleared as a whole it stays whole in registers of AMD, and 07_linear_layer spills. */
@@ -3897,20 +4013,16 @@ FLEET_DEVICE uint32_t fleeti_dynamic_next(fleeti_worker *w)
         }
         fleeti_dynamic_failed(w, &r, target);
         fleet_wave_barrier();
-        if (got) {
-            if (!r.own)
-                fleeti_slot_fetch(w,
-                                  fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_BATCH_WORD(0))));
-            if (fleet_lane() == 0) {
-                fleeti_lds_put(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1, epoch);
-                fleeti_lds_put(w->slots, FLEETI_BEGUN_WORD, epoch);
-            }
+        if (got && fleet_lane() == 0) {
+            fleeti_lds_put(w->slots, FLEETI_SLOT_EPOCH(w->number), epoch);
+            fleeti_lds_put(w->slots, FLEETI_BEGUN_WORD, epoch);
         }
     }
     /* The wait of a task that was pushed early is the next to use word 0. */
-    got = fleeti_broadcast(w->self, got, 1);
+    got = fleeti_broadcast_from(w->self, pops, got, 1);
     if (!got) return 0;
-    epoch = fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1));
+    if (fleeti_thread_wave(w->self) == 0) fleeti_slot_fetch_notify(w);
+    epoch = fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_SLOT_EPOCH(w->number)));
     w->batch_count = fleeti_parked_of(got);
     w->epoch = epoch;
     w->steps_left = fleeti_parked_of(fleeti_parked_value(w->fixed->last_epoch) - w->epoch + 1);
@@ -4284,7 +4396,8 @@ FLEET_DEVICE uint32_t fleeti_wait_task(fleeti_worker *w)
 {
     uint32_t n;
     fleeti_record_running(w, w->group);
-    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC && fleeti_plan_of(w)->early)
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC &&
+        fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_EARLY_WORD)))
         fleeti_push_early(w);
     n = fleeti_wait_count(w);
     /* Of a settled grid that has vanished; fleet.h, fleeti_find_settled, says why no task misses this wait. */
@@ -4323,7 +4436,7 @@ FLEET_DEVICE uint32_t fleeti_finish_task_slow(fleeti_worker *w, fleet_status til
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC && fleeti_task_has(w, FLEETI_FEEDS))
         return fleeti_dynamic_finish(w, first, notifies, n, mapped, veto);
     return fleeti_notify_all(w->self, w->group, fleeti_counters_of(w), first, notifies, n, w->epoch,
-                             NULL, 0, NULL, 1, veto, w->turn)
+                             NULL, 0, 0, NULL, 1, veto, w->turn)
         .flags;
 }
 
@@ -4351,7 +4464,7 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
         w->tile_status = tile_status;
         w->vetoed =
             fleeti_notify_all(w->self, FLEET_BLOCK, fleeti_counters_of(w), first, NULL, n, w->epoch,
-                              NULL, 0, NULL, 1, w->stop | (uint32_t)tile_status, w->turn)
+                              NULL, 0, 0, NULL, 1, w->stop | (uint32_t)tile_status, w->turn)
                 .flags &
             FLEETI_VETOED;
         if (w->prefetches) fleeti_static_finish(w);
@@ -4596,7 +4709,7 @@ FLEET_DEVICE void fleeti_trace_ended(fleeti_worker *w)
 FLEET_DEVICE uint32_t fleeti_trace_desc(const fleeti_worker *w)
 {
     if (fleeti_walks(w)) return fleeti_static_desc(w);
-    return fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_SLOT(w->number - 1) + FLEETI_SLOT_WAIT));
+    return fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_SLOT_INDEX(w->number - 1)));
 }
 /* The task has notified. */
 FLEET_DEVICE void fleeti_trace_notified(fleeti_worker *w)

@@ -180,7 +180,7 @@ MUTANTS = [
     M("barrier of the waves that run tasks", DEVICE, None, '__asm__ volatile("barrier.cta.sync 1,%0;" ::"r"(blockDim.x - 32u) : "memory");', "(void)0;", by="notify_streaming"),
     M("its vote", DEVICE, "fleeti_task_barrier_or", "barrier.cta.red.or.pred q,1,%2,p;", "mov.pred q,p;", by="wait_streaming"),
     M("vote of the block: barrier", DEVICE, "fleeti_block_vote", "fleeti_barrier(self);", by="vote"),
-    M("broadcast: barrier", DEVICE, "fleeti_broadcast", "fleeti_barrier(self);", by="broadcast"),
+    M("broadcast: barrier", DEVICE, "fleeti_broadcast_from", "fleeti_barrier(self);", by="broadcast"),
     # notify
     M("notify of a block: barrier", DEVICE, "fleeti_notify_all", "fleeti_barrier(self);", ";", by="notify_block"),
     M("notify of a wave: barrier", DEVICE, "fleeti_notify_all", "fleet_wave_barrier();", by="notify_wave"),
@@ -278,7 +278,7 @@ MUTANTS = [
     M("leave: barrier", SCHED, "fleeti_leave", "fleet_block_barrier();", by="leave"),
     M("leave: count", SCHED, "fleeti_leave", "fleeti_rmw_device(&state->exited.word, 1)", "fleet_add_relaxed_device(&state->exited.word, 1)", by="leave"),
     M("leave: state is free", SCHED, "fleeti_leave", "fleeti_rmw_device(&state->due.word,", "fleet_add_relaxed_device(&state->due.word,", by="leave"),
-    M("descriptor: lanes have read", SCHED, "fleeti_fetch_task", "fleet_wave_barrier(); /* all lanes have read what was there */", by="fetch_task"),
+    M("descriptor: lanes have read", SCHED, "fleeti_fetch_begin", "fleet_wave_barrier(); /* all lanes have read what was there */", by="fetch_task"),
     M("producer's descriptors: lanes have read", SCHED, "fleeti_produce_fetch", "fleet_wave_barrier(); /* all lanes have read what was there */", by="produce_fetch"),
     M("producer's descriptors: barrier", SCHED, "fleeti_produce_fetched", "fleet_wave_barrier();", by="produce_fetch"),
     M("task begun: words before the post", SCHED, "fleeti_pipeline_begun", "fleet_wave_barrier();", by="stream_begun"),

@@ -28,7 +28,8 @@ PATH(notify_streaming)(fleeti_counters c, const fleeti_notify *records, float *x
     fleeti_thread self = fleeti_thread_now();
     self.has_producer = 1;
     x[threadIdx.x] = 1;
-    fleeti_notify_all(self, FLEET_BLOCK, c, records[0], records, 1, epoch, NULL, 0, NULL, 0, 0, 0);
+    fleeti_notify_all(self, FLEET_BLOCK, c, records[0], records, 1, epoch, NULL, 0, 0, NULL, 0, 0,
+                      0);
 }
 PATH(notify_system)(done e, float *x, uint32_t epoch)
 {
