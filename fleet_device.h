@@ -618,10 +618,10 @@ FLEET_DEVICE uint32_t fleet_producer_await_step(fleet_producer *p);
    makes it, with what it has for that: windows of MPI, handles of cudaIpc or hipIpc, the heap of NVSHMEM or rocSHMEM
    (examples/tools/mpi_peers.h is one of these). This table is all that the kit needs to know of it. */
 typedef struct fleet_peers {
-    uint32_t rank,
-        ranks; /* of this device; how many there are. FLEET_ALL_RANKS: see fleet_state_desc */
-    void *bases
-        [FLEET_MAX_PEERS]; /* of each rank's region, as this device addresses it; 128-byte aligned */
+    uint32_t rank;  /* of this device; FLEET_ALL_RANKS: see fleet_state_desc */
+    uint32_t ranks; /* how many there are */
+    /* The region of each rank, as this device addresses it; aligned to 128 bytes. */
+    void *bases[FLEET_MAX_PEERS];
 } fleet_peers;
 #define FLEET_ALL_RANKS 0xffffffffu
 
