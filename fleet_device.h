@@ -3029,12 +3029,19 @@ FLEET_DEVICE void fleeti_publish_system(uint32_t *at, uint32_t value)
 {
     fleeti_publish_device(at, value);
 }
+/* What an RMW adds, hidden from the compiler: gcc 12 at -O2 lets the old value take the register of `value`, and then makes
+   twice the old value of old + value, where several such sums meet. */
+FLEET_DEVICE uint32_t fleeti_host_addend(uint32_t value)
+{
+    __asm__("" : "+r"(value));
+    return value;
+}
 FLEET_DEVICE uint32_t fleeti_rmw_device(uint32_t *at, uint32_t value)
 {
     uint32_t old;
     fleeti_host_yield();
     fleeti_host_count_rmw();
-    old = __atomic_fetch_add(at, value, __ATOMIC_ACQ_REL);
+    old = __atomic_fetch_add(at, fleeti_host_addend(value), __ATOMIC_ACQ_REL);
     fleeti_host_wake(at);
     return old;
 }
@@ -3046,7 +3053,7 @@ FLEET_DEVICE uint32_t fleet_add_relaxed_device(uint32_t *at, uint32_t value)
 {
     uint32_t old;
     fleeti_host_yield();
-    old = __atomic_fetch_add(at, value, __ATOMIC_RELAXED);
+    old = __atomic_fetch_add(at, fleeti_host_addend(value), __ATOMIC_RELAXED);
     fleeti_host_wake(at);
     return old;
 }
