@@ -597,7 +597,7 @@ static void pass_layers(test_run *t, const setting *s, void *user)
     fleet_after(g, end, chain[2]);
     fleet_symbol_writer(g, n, end), fleet_symbol_cutter(g, n, gate);
     d.plan = setting_plan_desc(s), d.state = setting_state_desc(s);
-    d.launch = setting_launch_desc(s), d.launch.steps = 6;
+    d.launch = setting_launch_desc(s), d.launch.steps = 6, d.launch.threads = 0;
 #if defined(FLEET_MEMORY_MODEL)
     d.launch.host.engine = FLEET_ENGINE_DETERMINISTIC, d.launch.host.memory_model = 1;
 #endif

@@ -238,7 +238,7 @@ MUTANTS = [
     L("early push: no wait", SCHED, "fleeti_dynamic_wait", "fleeti_task_has(w, FLEETI_EARLY)", "0", "early"),
     L("early push: of the first step only", SCHED, "fleeti_push_early", "w->epoch * targets[e]", "targets[e]", "early"),
     L("own queue: the epoch stays", SCHED, "fleeti_own_take", "fleeti_parked_value(w->own_epoch) + ends", "fleeti_parked_value(w->own_epoch)", "some"),
-    L("ready tasks: ends a step early", SCHED, "fleeti_dynamic_poll", "(int32_t)(r->step.found - last * target) >= 0", "(int32_t)(r->step.found + target - last * target) >= 0", "ready"),
+    L("ready tasks: ends a step early", SCHED, "fleeti_dynamic_poll", "fleeti_last_epoch(w, &last)", "(fleeti_last_epoch(w, &last), last-- != 0)", "ready"),
     L("early end: asked for before the step has ended", SCHED, "fleeti_finishes", "(int32_t)(seen.found - seen.expected) < 0", "0", "ends"),
     L("early end: of the step before", SCHED, "fleeti_finishes", "w->epoch + fleeti_parked_value(w->epoch_offset)",
       "w->epoch + fleeti_parked_value(w->epoch_offset) - 1", "ends_dealt"),
