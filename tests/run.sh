@@ -452,8 +452,8 @@ compile_otherwise() {
         esac
         case ${FLEET_DEEP:+deep}:$name in deep:* | :01_* | :02_*) ! have_nvcc || check "nvcc/G/$name" cuda_debug "$file" ;; esac
     done
-    # The weight pipeline and copies to LDS.
-    for file in tests/gpu/stream.c tests/gpu/prefetch.c; do
+    # Copies to LDS, and in deep runs the weight pipeline, which takes half a minute.
+    for file in ${FLEET_DEEP:+tests/gpu/stream.c} tests/gpu/prefetch.c; do
         check "hipcc/O0/$(stem "$file")" hip_device_only "$file" -O0 -g -DFLEET_TEST_LINKED
     done
 }
@@ -787,6 +787,7 @@ hip_build() { # FILE BINARY
 # setting of the simulator each.
 hip_decoder() { # CHECKPOINT
     local schedule settings n=0 some="static chiplet dynamic"
+    case $1 in *moe*) some="static dynamic" ;; esac
     [ -z "${FLEET_DEEP:-}" ] || some=$schedules
     for schedule in $some; do
         settings=$(hip_settings "$1" | sed -n "$((n += 1))p")
