@@ -376,8 +376,8 @@ typedef struct fleet_launch_desc {
     /* limit of one wait; at most INT64_MAX, or FLEET_LIMIT_NONE. Default 0: 10 s, and none where the state was made
        under a debugger */
     uint64_t limit_ns;
-    uint64_t
-        peer_limit_ns; /* instead, in a plan for several ranks (>>ranks). Default 0: 10 minutes */
+    /* The limit in place of limit_ns in a plan for several ranks (>>ranks). Default 0: 10 minutes */
+    uint64_t peer_limit_ns;
     /* Where each task leaves its record. Made for the state's plan; must outlive the launch. Needs FLEET_TRACE.
        Default: none */
     const fleet_trace *trace;
@@ -1138,7 +1138,7 @@ FLEET_C_END
 
 /* ---- serving: boundaries and policies, on the device ----------------------------------------- */
 
-/* FLEET_POLICY(name) makes a policy of five functions of yours. One lane calls them, between layers only if there are news:
+/* FLEET_POLICY(name) makes a policy of five functions of yours. One lane calls them, between layers only when there is news:
      void name_admit(fleet_table *t, uint64_t now)         gives queued requests their pages, by fleet_table_admit
      uint32_t name_prefill(fleet_table *t, uint32_t pool)  the slot whose prompt the next iteration works on, or FLEET_NONE;
                                                            one that is not in its prefill counts as none
@@ -1364,10 +1364,9 @@ FLEET_HOST_DEVICE uint32_t fleeti_blocks_of(const fleet_plan *plan, uint32_t chi
 FLEET_HOST_DEVICE const fleet_plan *fleeti_plan_at(const fleet_plan *plan, uint32_t bucket)
 {
     const char *block = (const char *)plan;
+    const uint64_t *offsets = (const uint64_t *)(const void *)(block + plan->buckets);
     if (plan->n_buckets == 1) return plan;
-    return (const fleet_plan
-                *)(const void *)(block +
-                                 ((const uint64_t *)(const void *)(block + plan->buckets))[bucket]);
+    return (const fleet_plan *)(const void *)(block + offsets[bucket]);
 }
 
 /* Per worker: 1 + id of the last task that it began. One more word for a task that runs alone. */
@@ -1403,7 +1402,8 @@ FLEET_DEVICE fleet_failure *fleeti_failures(fleeti_host *host)
 #define FLEETI_BATCH_LIMIT 32u
 #define FLEETI_BATCH_WORD(i) (4 * FLEETI_SLOT_QUADS + (i))
 /* Then, for the wave that pops: the rings of its own chiplet, four words each, and the step event. Beside the rings:
-   where triggers and consumers lie, for the wave that pushes; whether the last pop found a task. */
+   where triggers and consumers lie, and whether tasks may be absent or pushed early, for the wave that pushes; whether the
+   last pop found a task. */
 #define FLEETI_HOME_WORD(kind) (FLEETI_BATCH_WORD(FLEETI_BATCH_LIMIT) + 8 * (kind))
 #define FLEETI_TRIGGERS_WORD (FLEETI_HOME_WORD(0) + 4)
 #define FLEETI_CONSUMERS_WORD (FLEETI_HOME_WORD(0) + 6)
@@ -6129,8 +6129,8 @@ FLEET_DEVICE uint32_t fleeti_layer_suspends(const fleet_table *t, const fleet_ba
 {
     return t->desc.suspend_decode && b->decode_rows && layer < b->decode_end;
 }
-/* Between two layers: the first part, by all lanes. Whether the batch has rows that could give way, and there are news
-   since the pool's last decision. Mostly there are none, and the layers wait for this. */
+/* Between two layers: the first part, by all lanes. Whether the batch has rows that could give way, and there is
+   news since the pool's last decision. Mostly there is none, and the layers wait for this. */
 FLEET_DEVICE uint32_t fleeti_layer_begin(fleet_table *t, uint32_t pool, const fleet_batch *b,
                                          uint32_t layer, uint64_t now)
 {

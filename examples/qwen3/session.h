@@ -136,7 +136,7 @@ static int session_buffers(session *s)
     return mem->error[0] ? -1 : 0;
 }
 
-/* The regions of several ranks: the summands, then the kit's part, for which each event has a line for each pair of ranks. */
+/* Makes the region of each rank: first the summands that ranks exchange, then fleet_peers_bytes for the kit's events. */
 static int session_ranks(session *s)
 {
     const uint32_t ranks = s->m->ranks;

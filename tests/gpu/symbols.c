@@ -529,11 +529,12 @@ static void graphs_whose_symbols_cannot_be_set(test_run *t)
     refusal_end(t, r, NULL, FLEET_OK, "");
 }
 
-/* A cut leaves nothing of gate -> a -> b -> c. The boundary, which comes after c alone, comes after `beside` too, for which b
-   waits, in whichever order they run; and after the gate. */
+/* The gate cuts the symbol to 0, so that a, b and c of the chain gate -> a -> b -> c -> end have no tasks. `end` waits for c
+   only. It must still run after the gate, and after `beside`, which b would have waited for. */
 typedef struct passed {
-    uint32_t *
-        cells; /* what `beside` and the gate have seen last, how often the boundary saw it otherwise, runs of a, b, c */
+    /* At 0 and 64: the epoch in which `beside` and the gate ran last. At 128: how often `end` found another epoch there. At
+       192: runs of a, b and c. */
+    uint32_t *cells;
     uint32_t cell, unused;
 } passed;
 FLEET_TILE(leave_mark, passed)

@@ -4,7 +4,8 @@
 // run: tsan timeout=120
 #include "model.h"
 
-/* All notify one element, for which all wait: on every rank. */
+/* Three grids of n tasks, spread over the ranks: all tasks of one grid notify one element, for which all tasks of the next
+   grid wait. */
 static void model_barrier(model *m, int32_t n)
 {
     model_begin(m);
