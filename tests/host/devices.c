@@ -52,7 +52,7 @@ static int devices_open(test_run *t, devices *d, fleet_schedule schedule, uint32
         model_exchange(&d->m[i], FLEET_LEVEL_CU, i == other ? 5 : 4);
         if (!rig_open(t, &d->r[i], &d->m[i], &s)) return 0;
         NEED(fleet_peers_bytes(d->r[i].plan) <= d->region);
-        d->r[i].launch.limit_ns = SECOND / 4 /* not that of waits over ranks */;
+        d->r[i].launch.limit_ns = 10 * SECOND; /* of waits within a rank, on a loaded machine */
         d->r[i].launch.peer_limit_ns = 20 * SECOND;
         d->ended[i] = FLEET_STATUS_COUNT;
     }
@@ -150,9 +150,10 @@ static void a_rank_may_start_late(test_run *t)
 {
     devices d;
     if (!devices_open(t, &d, FLEET_SCHEDULE_STATIC, RANKS)) return;
-    d.late[1] = 700000;
+    for (uint32_t i = 0; i < RANKS; i++) d.r[i].launch.limit_ns = SECOND;
+    d.late[1] = 1500000;
     devices_run(&d, 7, 2);
-    d.late[1] = 0, d.late[2] = 700000; /* it has met the others, and notifies late */
+    d.late[1] = 0, d.late[2] = 1500000; /* it has met the others, and notifies late */
     devices_run(&d, 7, 1);
     if (!devices_check(t, &d, 3)) return;
     devices_close(&d);
@@ -258,17 +259,19 @@ static void a_rank_that_is_killed_is_named(test_run *t)
         child[i] = fork();
         CHECK(child[i] >= 0);
         if (child[i]) continue;
-        alarm(30);
+        alarm(60);
         run_rank(&d, i);
         t->failed_here = 0;
         {
             fleet_failure f;
             memset(&f, 0, sizeof f);
             (void)fleet_state_failure(&d.r[i].state, &f);
-            _exit((f.status == FLEET_ERROR_PEER_TIMEOUT || f.status == FLEET_ERROR_PEER_FAILED) &&
-                          f.peer == 1
-                      ? 0
-                      : 1);
+            if ((f.status == FLEET_ERROR_PEER_TIMEOUT || f.status == FLEET_ERROR_PEER_FAILED) &&
+                f.peer == 1)
+                _exit(0);
+            fprintf(stderr, "rank %u ended with %s, which blames rank %u\n", i,
+                    fleet_status_name((fleet_status)f.status), f.peer);
+            _exit(1);
         }
     }
     while (!__atomic_load_n(d.r[1].w.flags, __ATOMIC_ACQUIRE)) usleep(1000);
