@@ -8363,6 +8363,8 @@ fleet_status fleet_server_submit(fleet_server *s, const fleet_request *r, fleet_
     memcpy(fleeti_host_prompt(s, m.slot) + s->desc.words, r->prompt, (size_t)r->prompt_tokens * 4);
     __atomic_store_n(&desk->released, (uint64_t)generation << 32, __ATOMIC_RELAXED);
     __atomic_store_n(&desk->tokens, 0, __ATOMIC_RELAXED);
+    /* So that no cancel in this slot is so old as to seem newer. */
+    __atomic_store_n(&desk->cancelled, 0, __ATOMIC_RELAXED);
     /* Pair: fleeti_slot_of_id. */
     __atomic_store_n(&desk->generation, generation, __ATOMIC_RELEASE);
     /* Pair: fleeti_poll_left. */
@@ -8396,8 +8398,8 @@ void fleet_server_cancel(fleet_server *s, uint64_t id)
     uint32_t was;
     if (!desk) return;
     was = __atomic_load_n(&desk->cancelled, __ATOMIC_RELAXED);
-    /* Generations only grow: a late cancel does not undo that of a newer request. */
-    while ((int32_t)(was - (uint32_t)(id >> 32)) < 0)
+    /* Generations only grow, by steps that wrap: a late cancel does not undo that of a newer request. */
+    while (!was || (int32_t)(was - (uint32_t)(id >> 32)) < 0)
         if (__atomic_compare_exchange_n(&desk->cancelled, &was, (uint32_t)(id >> 32), 0,
                                         __ATOMIC_RELAXED, __ATOMIC_RELAXED))
             break;

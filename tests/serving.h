@@ -19,7 +19,7 @@
 #define SIM_TOKENS 64u /* of a sequence */
 #define SIM_ROWS 8u
 #define SIM_CHUNK 6u
-#define SIM_JOBS 4096u
+#define SIM_JOBS 512u
 #define SIM_LAYER_TICKS 10u
 
 /* A request as the host knows it. */
@@ -113,6 +113,7 @@ static fleet_status sim_try(sim *s, fleet_class priority, uint32_t prompt_tokens
     job *j = s->jobs + s->n_jobs;
     fleet_request r;
     fleet_status status;
+    if (s->n_jobs == SIM_JOBS) abort(); /* a test has more than there is room for */
     memset(j, 0, sizeof *j);
     j->priority = priority, j->prompt_tokens = prompt_tokens, j->max_tokens = max_tokens;
     for (uint32_t i = 0; i < prompt_tokens && i < SIM_TOKENS; i++)

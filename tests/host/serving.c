@@ -946,6 +946,40 @@ static void server_stops_at_once_or_when_all_have_ended(test_run *t)
     for (uint32_t i = 0; i < 24 && !t->failed_here; i++) simulate(t, &d, stop_anywhere, &i);
 }
 
+/* Requests, steps and arrivals have numbers that wrap. Half-way, too, a cancel is newer than none. */
+static void wrap(test_run *t, sim *s)
+{
+    const uint32_t near = *(uint32_t *)s->user;
+    fleeti_desk_slot *desk = (fleeti_desk_slot *)(void *)(s->server.desk + 1);
+    s->step[0] = s->table->order = near;
+    for (uint32_t i = 0; i < s->server.desc.requests; i++) desk[i].generation = near;
+    for (uint32_t round = 0; round < 6; round++) {
+        job *stays = submit_long(s, FLEET_REACTIVE, 2, 3);
+        job *goes = submit_long(s, FLEET_PROACTIVE, SIM_CHUNK + 2, 9), *first, *second;
+        sim_step(s);
+        sim_step(s);
+        sim_cancel(s, goes);
+        while (!stays->ended || !goes->ended) sim_step(s);
+        CHECK_INT(stays->end, FLEET_EVENT_FINISHED);
+        CHECK_INT(goes->end, FLEET_EVENT_CANCELLED);
+        first = sim_submit(s, FLEET_PROACTIVE, 3, 1);
+        second = sim_submit(s, FLEET_PROACTIVE, 3, 1);
+        sim_step(s);
+        CHECK(first->started && !second->started);
+        sim_finish(s);
+    }
+    sim_check(s);
+}
+static void numbers_wrap(test_run *t)
+{
+    static const uint32_t near[] = {0x7ffffffd, 0xfffffffc};
+    const fleet_server_desc d = sim_desc();
+    for (uint32_t i = 0; i < 2 && !t->failed_here; i++) {
+        uint32_t user = near[i];
+        simulate(t, &d, wrap, &user);
+    }
+}
+
 static void stop_suspended(test_run *t, sim *s)
 {
     job *p = submit_long(s, FLEET_PROACTIVE, 2, 8);
@@ -1300,6 +1334,7 @@ static void all(test_run *t)
     TEST(request_whose_events_are_not_released_waits_alone);
     TEST(request_may_be_cancelled_in_any_phase);
     TEST(cancel_of_a_former_request_has_no_effect);
+    TEST(numbers_wrap);
     TEST(cancelled_chunk_ends_at_the_next_layer);
     TEST(server_stops_at_once_or_when_all_have_ended);
     TEST(suspended_rows_do_not_resume_after_a_stop);
