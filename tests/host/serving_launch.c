@@ -21,17 +21,47 @@
 
 typedef struct serving { /* one for each layer */
     fleet_table *table;
-    uint32_t *cells; /* [LAYERS][PAGES][PAGE_TOKENS] */
-    uint32_t *x;     /* activations: decode rows, chunks of both classes */
-    uint32_t *runs;  /* [REQUESTS][GENERATIONS][LONGEST][LAYERS] */
-    uint32_t *steps; /* that were run */
+    uint32_t *cells;  /* [LAYERS][PAGES][PAGE_TOKENS] */
+    uint32_t *x;      /* activations: decode rows, chunks of both classes */
+    uint32_t *runs;   /* [REQUESTS][GENERATIONS][LONGEST][LAYERS] */
+    uint32_t *steps;  /* that were run */
+    uint32_t *broken; /* a bit for each rule of the policy that a batch has broken */
     uint32_t layer;
+    struct arrival *arrival; /* null: none */
 } serving;
+
+/* A reactive request that a tile submits in a layer of the first chunk, and what runs until its first row. */
+typedef struct arrival {
+    fleet_server *server;
+    fleet_request request;
+    uint64_t id;
+    fleet_status status;
+    uint32_t layer, came, started;
+    uint32_t late; /* rows of proactive prompts in layers after that one */
+} arrival;
 
 static inline uint32_t mix(uint32_t x, uint32_t y)
 {
     x = (x ^ y) * 0x9e3779b1u;
     return x ^ x >> 15;
+}
+
+/* By the rows of any worker: `came` and `started` are published by the events of the graph at the latest. */
+static void arrive(arrival *a, const fleet_table *table, fleet_row row, uint32_t layer)
+{
+    const uint32_t is_reactive = fleet_table_slot(table, row.slot)->priority == FLEET_REACTIVE;
+    if (is_reactive) {
+        __atomic_store_n(&a->started, 1, __ATOMIC_RELAXED);
+    } else if (layer == a->layer && row.position == 0) {
+        fleet_ticket ticket;
+        a->status = fleet_server_submit(a->server, &a->request, &ticket);
+        a->id = ticket.id;
+        __atomic_store_n(&a->came, 1, __ATOMIC_RELEASE);
+    } else if (__atomic_load_n(&a->came, __ATOMIC_ACQUIRE) && row.kind != FLEET_ROW_DECODE &&
+               (layer > a->layer || row.position >= CHUNK_ROWS) &&
+               !__atomic_load_n(&a->started, __ATOMIC_RELAXED)) {
+        __atomic_fetch_add(&a->late, 1, __ATOMIC_RELAXED);
+    }
 }
 
 FLEET_TILE(layer, serving)
@@ -52,6 +82,7 @@ FLEET_TILE(layer, serving)
                 LAYERS +
             args->layer,
         1);
+    if (args->arrival) arrive(args->arrival, args->table, row, args->layer);
     value = args->layer ? *x : mix(fleet_row_token(args->table, row) + 1, row.position);
     for (uint32_t k = 0; k < row.position && args->layer; k++)
         value = mix(
@@ -70,12 +101,62 @@ FLEET_TILE(gate, serving)
     if (!fleet_server_between(&ctx, args->table, args->layer)) return FLEET_OK;
     return fleet_cut_symbol(&ctx, ROWS, b->decode_end > args->layer ? (int32_t)b->decode_rows : 0);
 }
+
+/* Rules of the policy that hold for every batch, whatever came when. Each is a bit of serving.broken. */
+enum { REACTIVE_STOPPED, PROACTIVE_FIRST, CAP_EXCEEDED, REACTIVE_LEFT_OUT };
+
+/* Of the batch that has run. Only the end of its request stops a reactive chunk; fifo stops none. */
+static uint32_t check_ran(const fleet_table *t, const fleet_batch *b)
+{
+    const uint32_t flags = fleet_table_slot(t, b->chunk.slot)->flags;
+    if (!b->chunk_rows || b->chunk_end == LAYERS || (flags & FLEET_SLOT_CANCELLED)) return 0;
+    return b->chunk_class == FLEET_REACTIVE || t->desc.policy == FLEET_POLICY_FIFO
+               ? 1u << REACTIVE_STOPPED
+               : 0;
+}
+/* Of the batch that comes, under the policy agent. */
+static uint32_t check_comes(const fleet_table *t, const fleet_batch *b)
+{
+    const fleet_slot *chunk = fleet_table_slot(t, b->chunk.slot);
+    const uint32_t proactive =
+        b->chunk_rows && b->chunk_class == FLEET_PROACTIVE && !(chunk->flags & FLEET_SLOT_AGED);
+    uint32_t broken = 0, young = 0, reactive = 0, aged = 0, waits = 0, left_out = 0;
+    for (uint32_t i = 0; i < b->decode_rows; i++) {
+        const fleet_slot *s = fleet_table_slot(t, fleet_batch_row(b, i, b->decode_begin).slot);
+        if (s->priority == FLEET_REACTIVE)
+            reactive++;
+        else if (s->flags & FLEET_SLOT_AGED)
+            aged++;
+        else
+            young++;
+    }
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        const fleet_slot *s = fleet_table_slot(t, i);
+        if (s->priority != FLEET_REACTIVE || (s->flags & FLEET_SLOT_CANCELLED)) continue;
+        waits |= s->phase == FLEET_PHASE_PREFILL;
+        left_out |=
+            s->phase == FLEET_PHASE_DECODE && !(s->flags & (FLEET_SLOT_JOINED | FLEET_SLOT_UNSENT));
+    }
+    if (proactive && waits) broken |= 1u << PROACTIVE_FIRST;
+    if (reactive && young && reactive + young > 3) broken |= 1u << CAP_EXCEEDED;
+    /* Rows that resume between layers are a batch of an earlier boundary. */
+    if (left_out && !b->decode_begin && reactive + aged < DECODE_ROWS)
+        broken |= 1u << REACTIVE_LEFT_OUT;
+    return broken;
+}
 FLEET_TILE(boundary, serving)
 {
-    const fleet_status status = fleet_server_next(&ctx, args->table);
     const fleet_batch *b = fleet_table_batch(args->table, 0, ctx.epoch + 1);
+    fleet_status status;
     FLEET_UNUSED(at);
-    if (ctx.thread == 0) ++*args->steps;
+    if (ctx.thread == 0)
+        *args->broken |= check_ran(args->table, fleet_table_batch(args->table, 0, ctx.epoch));
+    status = fleet_server_next(&ctx, args->table);
+    if (ctx.thread == 0) {
+        ++*args->steps;
+        if (args->table->desc.policy == FLEET_POLICY_AGENT)
+            *args->broken |= check_comes(args->table, b);
+    }
     return status ? status
                   : fleet_next_symbol(&ctx, ROWS, (int32_t)(b->decode_rows + b->chunk_rows));
 }
@@ -263,9 +344,10 @@ static int stand_open(test_run *t, stand *o, const setting *s)
     o->args[0].cells = (uint32_t *)fleet_session_alloc(&o->s, LAYERS * PAGES * PAGE_TOKENS * 4);
     o->args[0].x = (uint32_t *)fleet_session_alloc(&o->s, (DECODE_ROWS + 2 * CHUNK_ROWS) * 4);
     o->args[0].runs = (uint32_t *)fleet_session_alloc(&o->s, words * 4);
-    o->args[0].steps = (uint32_t *)fleet_session_alloc(&o->s, 4);
+    o->args[0].steps = (uint32_t *)fleet_session_alloc(&o->s, 8);
     NEED(o->args[0].runs && o->args[0].steps);
-    NEED_STATUS(fleet_device_clear(o->args[0].steps, 4, NULL), FLEET_OK);
+    o->args[0].broken = o->args[0].steps + 1;
+    NEED_STATUS(fleet_device_clear(o->args[0].steps, 8, NULL), FLEET_OK);
     NEED_STATUS(fleet_device_clear(o->args[0].runs, words * 4, NULL), FLEET_OK);
     for (uint32_t i = 1; i < LAYERS; i++) o->args[i] = o->args[0], o->args[i].layer = i;
     for (uint32_t i = 0; i < JOBS; i++) {
@@ -306,12 +388,15 @@ static int serve(test_run *t, stand *o, uint32_t end)
 
 static void check_runs(test_run *t, const stand *o)
 {
+    uint32_t seen[2];
     const uint32_t words = REQUESTS * GENERATIONS * LONGEST * LAYERS;
     uint32_t *runs = (uint32_t *)malloc(words * 4), twice = 0;
     CHECK_STATUS(fleet_to_host(runs, o->args[0].runs, words * 4, NULL), FLEET_OK);
     for (uint32_t i = 0; i < words; i++) twice += runs[i] > 1;
-    CHECK_INT(twice, 0);
     free(runs);
+    CHECK_INT(twice, 0);
+    CHECK_STATUS(fleet_to_host(seen, o->args[0].steps, sizeof seen, NULL), FLEET_OK);
+    CHECK_INT(seen[1], 0);
 }
 
 static void serve_in(test_run *t, const setting *s, void *user)
@@ -378,6 +463,52 @@ static void idle_in(test_run *t, const setting *s, void *user)
 static void idle_server_runs_no_steps(test_run *t)
 {
     in_settings(t, 1, idle_in, NULL);
+}
+
+/* A reactive request that comes in any layer of a proactive prompt, or in its last one: no row of that prompt runs in a
+   later layer before those of the reactive one. */
+static void arrival_in(test_run *t, const setting *s, void *user)
+{
+    static stand o;
+    setting agent = *s;
+    pthread_t thread;
+    arrival a;
+    (void)user;
+    agent.seed = 15 * s->seed + 1; /* the policy agent, and none is aged (stand_open) */
+    for (uint32_t layer = 0; layer < LAYERS && !t->failed_here; layer++) {
+        uint32_t ended = 0;
+        fleet_request r;
+        fleet_ticket ticket;
+        if (!stand_open(t, &o, &agent)) return;
+        memset(&a, 0, sizeof a);
+        a.server = &o.server, a.layer = layer;
+        for (uint32_t i = 0; i < 2; i++) {
+            job *j = &o.jobs[i]; /* the first one is reactive */
+            j->prompt_tokens = i ? 2 * CHUNK_ROWS + 1 : 3, j->max_tokens = 2;
+            r.priority = j->priority, r.prompt = j->prompt, r.words = NULL;
+            r.prompt_tokens = j->prompt_tokens, r.max_tokens = j->max_tokens;
+            for (uint32_t k = 0; k < LONGEST; k++) j->prompt[k] = mix(i + 1, k) % 1000;
+            if (!i) a.request = r;
+        }
+        for (uint32_t i = 0; i < LAYERS; i++) o.args[i].arrival = &a;
+        CHECK_STATUS(fleet_server_submit(&o.server, &r, &ticket), FLEET_OK);
+        o.jobs[1].id = ticket.id;
+        CHECK(!pthread_create(&thread, NULL, launch, &o));
+        while (!__atomic_load_n(&a.came, __ATOMIC_ACQUIRE)) pause_us(20);
+        o.jobs[0].id = a.id;
+        while (ended < 2 && !t->failed_here) ended += take_event(t, &o);
+        fleet_server_stop(&o.server, 1);
+        pthread_join(thread, NULL);
+        CHECK_STATUS(a.status, FLEET_OK);
+        CHECK_INT(a.late, 0);
+        CHECK(is_right(&o.jobs[0]) && is_right(&o.jobs[1]));
+        check_runs(t, &o);
+        stand_close(&o);
+    }
+}
+static void reactive_request_waits_for_one_layer(test_run *t)
+{
+    in_settings(t, 1, arrival_in, NULL);
 }
 
 /* After an abort: the state recovers, the server is reset, and serves again. */
@@ -458,6 +589,7 @@ static void requests_submitted_at_the_end_get_their_last_event(test_run *t)
 static void all(test_run *t)
 {
     TEST(idle_server_runs_no_steps);
+    TEST(reactive_request_waits_for_one_layer);
     TEST(requests_of_both_classes_are_served);
     TEST(server_stops_while_requests_run);
     TEST(server_serves_again_after_an_abort);
