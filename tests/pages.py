@@ -2,8 +2,8 @@
 """Checks the pages of the repository. Prints a line for each finding; the status is 0 when there is none.
 
 Each relative link of a page leads to a file and, where it has one, to a heading. README.md is short enough to be read in one
-sitting. The pictures in .pages are well-formed, have colours for dark themes, no scripts and no fonts, and that of the
-decoder is what tests/bench/plot.py makes of the table in tests/bench/RESULTS.md.
+sitting. The pictures in .pages are well-formed, have colours for dark themes, no scripts and no fonts, and those of the
+decoder and of serving are what tests/bench/plot.py and serving.py make of the tables in tests/bench/RESULTS.md.
 """
 import os
 import re
@@ -58,11 +58,13 @@ for name in sorted(os.listdir(".pages")):
     xml.dom.minidom.parseString(picture)
     if "prefers-color-scheme: dark" not in picture or re.search(r"<script|@font-face|@import|href=", picture):
         findings.append(f".pages/{name}: no colours for dark themes, or a script or font")
-    if f".pages/{name}" not in text_of("README.md"):
+    if not any(f".pages/{name}" in text_of(page) for page in ("README.md", "tests/bench/RESULTS.md")):
         findings.append(f".pages/{name} is on no page")
-drawn = subprocess.run([sys.executable, "tests/bench/plot.py"], capture_output=True, text=True, check=True).stdout
-if drawn != text_of(".pages/decoder.svg"):
-    findings.append(".pages/decoder.svg is not that of RESULTS.md's table: run .pages/draw decoder")
+for name, command in (("decoder", ["tests/bench/plot.py"]),
+                      ("serving", ["tests/bench/serving.py", "picture", "tests/bench/RESULTS.md"])):
+    drawn = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True).stdout
+    if drawn != text_of(f".pages/{name}.svg"):
+        findings.append(f".pages/{name}.svg is not that of RESULTS.md's tables: run .pages/draw {name}")
 
 print("\n".join(findings) or f"{len(pages)} pages with {links} links")
 sys.exit(1 if findings else 0)

@@ -11,7 +11,7 @@
              step. The same step of the one-shot program: tests/bench/qwen3.sh
    load      mixes of 1 reactive request for 2 proactive ones, at utilisations of 0.3 to 1.5 of the rate that was measured
              with all requests there at once
-   growth    the same reactive load beside 4 and 10 proactive requests in the time of one at full load
+   growth    the same reactive requests beside proactive ones at 4 and 10 twelfths of that rate; twice as long
    paper     1, 3, 5 reactive beside 6 proactive requests a minute; 15 minutes, shortened by a factor
    pending   short reactive requests, one at a time, while proactive ones always fill the batch and wait with prompts
    idle      a reactive request at a time: from submission to its first batch, and from a boundary to the host. The clocks
@@ -444,7 +444,7 @@ static int measure_policy(bench *b, fleet_policy_kind policy, double *rate)
         print_run(b, "load", name, loads[i], loads[i] * *rate / 3, loads[i] * *rate * 2 / 3, 4 * s);
     }
     for (uint32_t i = 0; i < 2 && wants(b, "growth"); i++) {
-        fill_trace(b, *rate / 20, *rate * beside[i] / 12, s, 11 + i);
+        fill_trace(b, *rate / 20, *rate * beside[i] / 12, 2 * s, 11);
         print_run(b, "growth", name, beside[i], *rate / 20, *rate * beside[i] / 12, 4 * s);
     }
     for (uint32_t i = 0; i < 3 && wants(b, "paper"); i++) {

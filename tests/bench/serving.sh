@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The decoder as a server: reactive requests beside proactive ones, the policy agent against fifo in the same run
 # (tests/bench/serving.c says what is measured). On an NVIDIA or AMD GPU with the dimensions of Qwen3-8B and random weights,
-# on the CPU with the small model of the tests. Prints tables in Markdown, and leaves them, the figures and the plots in
-# tests/build/bench/serving.md, .tsv, -load.svg and -growth.svg. RESULTS.md has the last ones.
+# on the CPU with the small model of the tests. Prints tables in Markdown, and leaves them, the figures and a picture in
+# tests/build/bench/serving.md, .tsv and .svg. RESULTS.md has the last ones.
 #
 #   tests/bench/serving.sh [OPTION...]      options of the program: --seconds N of each run (default 15; CPU 5),
 #                                           --shorten N of the 15-minute traces (30; CPU 180), --batch N, --context N, --seed N;
@@ -62,4 +62,5 @@ hip)
 esac
 [ -n "${PROGRAM:-}" ] || "${build[@]}" "${include[@]}" tests/bench/serving.c -o "$program" "${libraries[@]}" -lpthread -lm
 "$program" "${run[@]}" "$@" >"$out/serving.tsv"
-python3 tests/bench/serving.py "$name" "$out/serving.tsv" "$out/serving" | tee "$out/serving.md"
+python3 tests/bench/serving.py tables "$name" "$out/serving.tsv" | tee "$out/serving.md"
+python3 tests/bench/serving.py picture "$out/serving.md" >"$out/serving.svg"
