@@ -1,7 +1,9 @@
 // HIP memory API. Device memory is ordinary memory of this process, so a copy
 // is a memcpy on the device thread. Every allocation is followed by an unmapped
 // gap so that an overrun faults.
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #include "hip_internal.h"
 
 namespace amdsim {
@@ -9,31 +11,45 @@ namespace amdsim {
 struct Allocation {
   size_t size, mapped;
   u32 flags;
+  int device;  // -1: host or managed memory
+  int file;    // that other processes can map; -1: none
   unsigned api_flags;
 };
 static std::mutex g_mutex;
 static std::map<u64, Allocation> g_alloc;
-static u64 g_in_use = 0;
+static u64 g_in_use[kMaxDevices];
 constexpr size_t kGap = 64 * 1024;
 
-u64 memory_in_use() {
+u64 memory_in_use(int device) {
   std::lock_guard<std::mutex> l(g_mutex);
-  return g_in_use;
+  return g_in_use[device];
+}
+
+// Maps memory, or the beginning of a file, and the gap that follows it.
+static void* map(size_t size, size_t mapped, int file) {
+  void* p = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED || file < 0) return p;
+  return mmap(p, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file, 0);
 }
 
 static hipError_t allocate(void** out, size_t size, u32 flags, unsigned api_flags = 0) {
+  const int device = flags & (kMemHost | kMemManaged) ? -1 : current_device();
   if (!out) return hipErrorInvalidValue;
   *out = nullptr;
   if (!size) return hipSuccess;
   size_t mapped = ((size + 4095) & ~4095ull) + kGap;
-  void* p = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED) return hipErrorOutOfMemory;
+  const int file = flags & kMemFine ? memfd_create("amdsim", MFD_CLOEXEC) : -1;
+  void* p = file >= 0 && ftruncate(file, (off_t)(mapped - kGap)) ? MAP_FAILED : map(size, mapped, file);
+  if (p == MAP_FAILED) {
+    if (file >= 0) close(file);
+    return hipErrorOutOfMemory;
+  }
   static const bool poison = getenv("AMDSIM_POISON") && atoi(getenv("AMDSIM_POISON"));
   if (poison) memset(p, 0xCB, size);
-  ranges_add((u64)p, size, flags);
+  ranges_add((u64)p, size, flags, device);
   std::lock_guard<std::mutex> l(g_mutex);
-  g_alloc[(u64)p] = {size, mapped, flags, api_flags};
-  if (!(flags & kMemHost)) g_in_use += size;
+  g_alloc[(u64)p] = {size, mapped, flags, device, file, api_flags};
+  if (device >= 0) g_in_use[device] += size;
   *out = p;
   return hipSuccess;
 }
@@ -47,10 +63,11 @@ static hipError_t release(void* p) {
     if (it == g_alloc.end() || (it->second.flags & kMemRegistered)) return hipErrorInvalidValue;
     a = it->second;
     g_alloc.erase(it);
-    if (!(a.flags & kMemHost)) g_in_use -= a.size;
+    if (a.device >= 0) g_in_use[a.device] -= a.size;
   }
   ranges_remove((u64)p);
   munmap(p, a.mapped);
+  if (a.file >= 0) close(a.file);
   return hipSuccess;
 }
 
@@ -84,7 +101,7 @@ static hipError_t copy_async(void* dst, const void* src, size_t n, hipStream_t s
   hipError_t e = enqueue_call(
       s, [=] { memmove(dst, src, n); }, hipGraphNodeTypeMemcpy, what);
   if (e == hipSuccess && !s->capture && pageable(dst)) {  // and holds the result when it returns
-    Device::get().wait_stream(s);
+    Devices::get().wait_stream(s);
     return async_error();
   }
   return e;
@@ -93,7 +110,7 @@ static hipError_t finish(hipError_t e, hipStream_t st) {
   if (e != hipSuccess) return e;
   Stream* s = stream_of(st);
   if (s->capture) return hipErrorStreamCaptureUnsupported;
-  Device::get().wait_stream(s);
+  Devices::get().wait_stream(s);
   return async_error();
 }
 
@@ -134,8 +151,8 @@ using namespace amdsim;
 // ---- allocation ----
 API hipError_t hipMalloc(void** p, size_t n) { return set_error(allocate(p, n, kMemDevice)); }
 API hipError_t hipExtMallocWithFlags(void** p, size_t n, unsigned f) {
-  bool uncached = f & (hipDeviceMallocFinegrained | hipDeviceMallocUncached | hipMallocSignalMemory);
-  return set_error(allocate(p, n, kMemDevice | (uncached ? (u32)kMemUncached : 0u), f));
+  const bool fine = f == hipDeviceMallocFinegrained, uncached = f && !fine;  // hipDeviceMallocUncached has its bit, too
+  return set_error(allocate(p, n, uncached ? kMemUncached : fine ? kMemFine : kMemDevice, f));
 }
 API hipError_t hipMallocManaged(void** p, size_t n, unsigned f) {
   return set_error(allocate(p, n, kMemDevice | kMemManaged | kMemUncached, f));
@@ -150,7 +167,7 @@ API hipError_t hipHostAlloc(void** p, size_t n, unsigned f) { return hipHostMall
 API hipError_t hipMallocHost(void** p, size_t n) { return hipHostMalloc(p, n, 0); }
 API hipError_t hipMemAllocHost(void** p, size_t n) { return hipHostMalloc(p, n, 0); }
 API hipError_t hipFree(void* p) {
-  if (p) Device::get().wait_all();
+  if (p) Devices::get().wait_all();
   hipError_t e = release(p);
   return set_error(e != hipSuccess ? e : hipSuccess);
 }
@@ -171,11 +188,11 @@ API hipError_t hipHostRegister(void* p, size_t n, unsigned f) {
   if (!p || !n) return set_error(hipErrorInvalidValue);
   ranges_add((u64)p, n, kMemHost | kMemUncached | kMemRegistered);
   std::lock_guard<std::mutex> l(g_mutex);
-  g_alloc[(u64)p] = {n, 0, kMemHost | kMemUncached | kMemRegistered, f};
+  g_alloc[(u64)p] = {n, 0, kMemHost | kMemUncached | kMemRegistered, -1, -1, f};
   return set_error(hipSuccess);
 }
 API hipError_t hipHostUnregister(void* p) {
-  Device::get().wait_all();
+  Devices::get().wait_all();
   std::lock_guard<std::mutex> l(g_mutex);
   auto it = g_alloc.find((u64)p);
   if (it == g_alloc.end() || !(it->second.flags & kMemRegistered)) return set_error(hipErrorHostMemoryNotRegistered);
@@ -200,7 +217,7 @@ API hipError_t hipHostGetFlags(unsigned* f, void* h) {
 API hipError_t hipMemGetInfo(size_t* fr, size_t* total) {
   const size_t all = (config().arch == "gfx950" ? 288ull : 192ull) << 30;
   if (total) *total = all;
-  if (fr) *fr = all - std::min<size_t>(all, memory_in_use());
+  if (fr) *fr = all - std::min<size_t>(all, memory_in_use(current_device()));
   return set_error(hipSuccess);
 }
 API hipError_t hipMemGetAddressRange(hipDeviceptr_t* b, size_t* n, hipDeviceptr_t p) {
@@ -229,6 +246,7 @@ API hipError_t hipPointerGetAttributes(hipPointerAttribute_t* o, const void* p) 
     return set_error(hipSuccess);
   }
   o->type = a.flags & kMemManaged ? hipMemoryTypeManaged : a.flags & kMemHost ? hipMemoryTypeHost : hipMemoryTypeDevice;
+  o->device = std::max(a.device, 0);
   o->devicePointer = (void*)p;
   o->hostPointer = a.flags & (kMemHost | kMemManaged) ? (void*)p : nullptr;
   o->isManaged = !!(a.flags & kMemManaged);
@@ -244,13 +262,55 @@ API hipError_t hipPointerGetAttribute(void* out, hipPointer_attribute at, hipDev
     case HIP_POINTER_ATTRIBUTE_DEVICE_POINTER:
     case HIP_POINTER_ATTRIBUTE_HOST_POINTER: *(void**)out = p; break;
     case HIP_POINTER_ATTRIBUTE_IS_MANAGED: *(unsigned*)out = !!(a.flags & kMemManaged); break;
-    case HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *(int*)out = 0; break;
+    case HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *(int*)out = std::max(a.device, 0); break;
     case HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR: *(void**)out = (void*)base; break;
     case HIP_POINTER_ATTRIBUTE_RANGE_SIZE: *(size_t*)out = a.size; break;
     default: return set_error(hipErrorNotSupported);
   }
   return set_error(hipSuccess);
 }
+// ---- memory of other processes ----
+// Fine-grained memory is a file, which other processes open by its number in this one.
+struct IpcHandle {
+  u64 size;
+  i32 process, file, device;
+};
+static_assert(sizeof(IpcHandle) <= sizeof(hipIpcMemHandle_t), "a handle holds it");
+API hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t* h, void* p) {
+  u64 base;
+  Allocation a;
+  if (!h || !find_alloc(p, &base, &a) || base != (u64)p) return set_error(hipErrorInvalidValue);
+  if (a.file < 0) return set_error(hipErrorNotSupported);
+  const IpcHandle handle{a.size, getpid(), a.file, a.device};
+  memset(h, 0, sizeof *h);
+  memcpy(h, &handle, sizeof handle);
+  return set_error(hipSuccess);
+}
+API hipError_t hipIpcOpenMemHandle(void** out, hipIpcMemHandle_t h, unsigned flags) {
+  IpcHandle handle;
+  memcpy(&handle, &h, sizeof handle);
+  if (!out || flags != hipIpcMemLazyEnablePeerAccess || handle.device < 0 || handle.device >= config().devices)
+    return set_error(hipErrorInvalidValue);
+  if (handle.process == getpid()) return set_error(hipErrorInvalidContext);
+  const std::string name = "/proc/" + std::to_string(handle.process) + "/fd/" + std::to_string(handle.file);
+  const int file = open(name.c_str(), O_RDWR | O_CLOEXEC);
+  const size_t mapped = ((handle.size + 4095) & ~4095ull) + kGap;
+  void* p = file < 0 ? MAP_FAILED : map(handle.size, mapped, file);
+  if (p == MAP_FAILED) {
+    if (file >= 0) close(file);
+    return set_error(hipErrorMapFailed);
+  }
+  const int device = current_device();
+  if (handle.device != device) peer_access_set(device, handle.device, true);
+  ranges_add((u64)p, handle.size, kMemFine, handle.device);
+  std::lock_guard<std::mutex> l(g_mutex);
+  g_alloc[(u64)p] = {handle.size, mapped, kMemFine, handle.device, file, 0};
+  g_in_use[handle.device] += handle.size;
+  *out = p;
+  return set_error(hipSuccess);
+}
+API hipError_t hipIpcCloseMemHandle(void* p) { return hipFree(p); }
+
 API hipError_t hipMemAdvise(const void*, size_t, hipMemoryAdvise, int) { return set_error(hipSuccess); }
 API hipError_t hipMemPrefetchAsync(const void*, size_t, int, hipStream_t) { return set_error(hipSuccess); }
 

@@ -8,14 +8,15 @@ struct Event {
   Graph* captured = nullptr;
 };
 
-static thread_local Stream* t_per_thread = nullptr;
+static thread_local Stream* t_per_thread[kMaxDevices];
 
 Stream* stream_of(hipStream_t h) {
-  Device& d = Device::get();
-  if (h == nullptr || h == (hipStream_t)1) return d.null_stream();
+  Devices& d = Devices::get();
+  const int device = current_device();
+  if (h == nullptr || h == (hipStream_t)1) return d.null_stream(device);
   if (h == hipStreamPerThread) {
-    if (!t_per_thread) t_per_thread = d.create_stream(true);
-    return t_per_thread;
+    if (!t_per_thread[device]) t_per_thread[device] = d.create_stream(device, true);
+    return t_per_thread[device];
   }
   return d.valid((Stream*)h) ? (Stream*)h : nullptr;
 }
@@ -38,7 +39,7 @@ hipError_t enqueue_call(Stream* s, std::function<void()> f, hipGraphNodeType typ
   op->type = Op::Call;
   op->call = std::move(f);
   op->what = what;
-  Device::get().submit(s, std::move(op));
+  Devices::get().submit(s, std::move(op));
   return hipSuccess;
 }
 
@@ -59,20 +60,20 @@ hipError_t enqueue_kernel(Stream* s, KernelLaunch&& k) {
   op->type = Op::Kernel;
   op->launch = std::move(k);
   op->what = op->launch.kernel->name.c_str();
-  Device::get().submit(s, std::move(op));
+  Devices::get().submit(s, std::move(op));
   return hipSuccess;
 }
 
 static hipError_t sync(Stream* s) {
   if (!s) return hipErrorContextIsDestroyed;
   if (s->capture) return hipErrorStreamCaptureUnsupported;
-  Device::get().wait_stream(s);
+  Devices::get().wait_stream(s);
   return async_error();
 }
 
 static hipError_t create_stream(hipStream_t* out, unsigned flags, int prio) {
   if (!out) return hipErrorInvalidValue;
-  Stream* s = Device::get().create_stream(!(flags & hipStreamNonBlocking));
+  Stream* s = Devices::get().create_stream(current_device(), !(flags & hipStreamNonBlocking));
   s->flags = flags;
   s->priority = prio;
   *out = (hipStream_t)s;
@@ -91,15 +92,15 @@ API hipError_t hipStreamCreateWithPriority(hipStream_t* s, unsigned f, int p) { 
 API hipError_t hipExtStreamCreateWithCUMask(hipStream_t* s, uint32_t, const uint32_t*) { return set_error(create_stream(s, 0, 0)); }
 API hipError_t hipStreamDestroy(hipStream_t h) {
   Stream* s = stream_of(h);
-  if (!s || s == Device::get().null_stream()) return set_error(hipErrorInvalidResourceHandle);
-  Device::get().destroy_stream(s);
+  if (!s || s == Devices::get().null_stream(s->device)) return set_error(hipErrorInvalidResourceHandle);
+  Devices::get().destroy_stream(s);
   return set_error(hipSuccess);
 }
 API hipError_t hipStreamSynchronize(hipStream_t h) { return set_error(sync(stream_of(h))); }
 API hipError_t hipStreamQuery(hipStream_t h) {
   Stream* s = stream_of(h);
   if (!s) return set_error(hipErrorContextIsDestroyed);
-  if (!Device::get().query_stream(s)) return hipErrorNotReady;
+  if (!Devices::get().query_stream(s)) return hipErrorNotReady;
   return set_error(async_error());
 }
 API hipError_t hipStreamGetFlags(hipStream_t h, unsigned* f) {
@@ -114,8 +115,10 @@ API hipError_t hipStreamGetPriority(hipStream_t h, int* p) {
   *p = s->priority;
   return set_error(hipSuccess);
 }
-API hipError_t hipStreamGetDevice(hipStream_t, hipDevice_t* d) {
-  *d = 0;
+API hipError_t hipStreamGetDevice(hipStream_t h, hipDevice_t* d) {
+  Stream* s = stream_of(h);
+  if (!s || !d) return set_error(hipErrorInvalidValue);
+  *d = s->device;
   return set_error(hipSuccess);
 }
 API hipError_t hipDeviceGetStreamPriorityRange(int* lo, int* hi) {
@@ -124,7 +127,7 @@ API hipError_t hipDeviceGetStreamPriorityRange(int* lo, int* hi) {
   return set_error(hipSuccess);
 }
 API hipError_t hipDeviceSynchronize() {
-  Device::get().wait_all();
+  Devices::get().wait_all(current_device());
   return set_error(async_error());
 }
 API hipError_t hipCtxSynchronize() { return hipDeviceSynchronize(); }
@@ -137,7 +140,7 @@ API hipError_t hipStreamWaitEvent(hipStream_t h, hipEvent_t ev, unsigned) {
     return set_error(hipSuccess);
   }  // joins the capture
   if (s->capture) return set_error(hipSuccess);
-  Device::get().wait_on(s, e->state);
+  Devices::get().wait_on(s, e->state);
   return set_error(hipSuccess);
 }
 API hipError_t hipLaunchHostFunc(hipStream_t h, hipHostFn_t fn, void* data) {
@@ -181,7 +184,7 @@ static hipError_t wait_value(hipStream_t h, void* p, T v, unsigned flags, T mask
       default: return (T) ~(x | v) != 0;  // nor
     }
   };
-  Device::get().submit(s, std::move(op));
+  Devices::get().submit(s, std::move(op));
   return hipSuccess;
 }
 API hipError_t hipStreamWaitValue32(hipStream_t h, void* p, uint32_t v, unsigned f, uint32_t m) {
@@ -209,18 +212,18 @@ API hipError_t hipEventRecord(hipEvent_t e, hipStream_t h) {
   Stream* s = stream_of(h);
   if (!e || !s) return set_error(hipErrorInvalidHandle);
   ((Event*)e)->captured = s->capture;
-  if (!s->capture) Device::get().record(((Event*)e)->state, s);
+  if (!s->capture) Devices::get().record(((Event*)e)->state, s);
   return set_error(hipSuccess);
 }
 API hipError_t hipEventRecordWithFlags(hipEvent_t e, hipStream_t h, unsigned) { return hipEventRecord(e, h); }
 API hipError_t hipEventSynchronize(hipEvent_t e) {
   if (!e) return set_error(hipErrorInvalidHandle);
-  Device::get().wait_event(((Event*)e)->state);
+  Devices::get().wait_event(((Event*)e)->state);
   return set_error(async_error());
 }
 API hipError_t hipEventQuery(hipEvent_t e) {
   if (!e) return set_error(hipErrorInvalidHandle);
-  if (!Device::get().event_done(((Event*)e)->state)) return hipErrorNotReady;
+  if (!Devices::get().event_done(((Event*)e)->state)) return hipErrorNotReady;
   return set_error(async_error());
 }
 API hipError_t hipEventElapsedTime(float* ms, hipEvent_t a, hipEvent_t b) {
@@ -228,7 +231,7 @@ API hipError_t hipEventElapsedTime(float* ms, hipEvent_t a, hipEvent_t b) {
   EventRef x = ((Event*)a)->state, y = ((Event*)b)->state;
   if ((x->flags | y->flags) & hipEventDisableTiming) return set_error(hipErrorInvalidHandle);
   if (!x->submitted || !y->submitted) return set_error(hipErrorInvalidHandle);
-  if (!Device::get().event_done(x) || !Device::get().event_done(y)) return set_error(hipErrorNotReady);
+  if (!Devices::get().event_done(x) || !Devices::get().event_done(y)) return set_error(hipErrorNotReady);
   *ms = (float)((y->time - x->time) * 1e3);  // time this simulation took, or simulated time
   return set_error(hipSuccess);
 }
@@ -236,7 +239,7 @@ API hipError_t hipEventElapsedTime(float* ms, hipEvent_t a, hipEvent_t b) {
 // ---- stream capture ----
 API hipError_t hipStreamBeginCapture(hipStream_t h, hipStreamCaptureMode) {
   Stream* s = stream_of(h);
-  if (!s || s == Device::get().null_stream()) return set_error(hipErrorStreamCaptureUnsupported);
+  if (!s || s == Devices::get().null_stream(s->device)) return set_error(hipErrorStreamCaptureUnsupported);
   if (s->capture) return set_error(hipErrorIllegalState);
   s->capture = new Graph;
   return set_error(hipSuccess);
@@ -245,7 +248,7 @@ API hipError_t hipStreamEndCapture(hipStream_t h, hipGraph_t* g) {
   Stream* s = stream_of(h);
   if (!s || !s->capture || !g) return set_error(hipErrorIllegalState);
   *g = (hipGraph_t)s->capture;
-  Device::get().end_capture(s->capture);
+  Devices::get().end_capture(s->capture);
   return set_error(hipSuccess);
 }
 API hipError_t hipStreamIsCapturing(hipStream_t h, hipStreamCaptureStatus* st) {

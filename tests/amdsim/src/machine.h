@@ -96,7 +96,8 @@ struct Wave {
 
 struct Workgroup {
   u64 id = 0;
-  int xcd = 0, cu = 0;  // cu: within its XCD
+  int device = 0;
+  int xcd = 0, cu = 0;  // xcd: counted over all devices; cu: within its XCD
   Launch* launch = nullptr;
   std::vector<u8> lds;
   std::vector<Wave*> waves;
@@ -116,6 +117,7 @@ struct LaunchStats {
 struct KernelInfo;
 
 struct Launch {  // one dispatched grid
+  int device = 0;
   const KernelInfo* kernel = nullptr;
   u32 grid[3] = {1, 1, 1};  // workgroups
   u32 block[3] = {1, 1, 1};
@@ -123,7 +125,7 @@ struct Launch {  // one dispatched grid
   std::vector<u8> kernarg_storage;
   u8* kernarg = nullptr;
   u8* packet = nullptr;                // 64-byte AQL dispatch packet image
-  std::vector<std::deque<u64>> queue;  // per XCD: workgroups not yet started, in order
+  std::vector<std::deque<u64>> queue;  // per XCD of its device: workgroups not yet started, in order
   u64 total = 0, done = 0, resident = 0, peak = 0, at_gws = 0;
   LaunchStats stats;
   double t0 = 0;

@@ -46,6 +46,17 @@ for d in 3 20; do
     for c in own_store own_load; do run fail "fences/$c/strict/delay_$d/must_fail" AMDSIM_STRICT=1 AMDSIM_DELAY=$d ./fences $c; done
 done
 for c in all_waits other_load; do run pass "fences/$c/coherent" AMDSIM_MODE=coherent AMDSIM_DELAY=0 ./fences $c; done
+run pass peers/api AMDSIM_DEVICES=2 ./peers api
+for d in 3 20; do
+    for c in fine by_another next_kernel; do
+        run pass "peers/$c/delay_$d" AMDSIM_DEVICES=2 AMDSIM_DELAY=$d ./peers $c
+        run pass "peers/$c/evict/delay_$d" AMDSIM_DEVICES=2 AMDSIM_DELAY=$d AMDSIM_EVICT=500 ./peers $c
+    done
+    for c in no_release agent_release no_acquire agent_acquire not_by_another coarse; do
+        run fail "peers/$c/delay_$d/must_fail" AMDSIM_DEVICES=2 AMDSIM_DELAY=$d ./peers $c
+    done
+done
+for c in fine no_release coarse; do run pass "peers/$c/coherent" AMDSIM_DEVICES=2 AMDSIM_MODE=coherent AMDSIM_DELAY=0 ./peers $c; done
 run pass gfx950 AMDSIM_ARCH=gfx950 ./gfx950
 run pass perf ./perf
 exit $failed
