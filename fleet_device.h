@@ -194,7 +194,8 @@
                    of the device: fleeti_publish_system to each rank that waits
           carrier  the element's word in the region of that rank: the epoch, stored by one rank
           acquire  fleeti_wait_all: polls, system invalidate; fleeti_await_peers, at the end of a launch
-          red      M each of a rank stores, release and acquire at system scope; tests/host/ranks.c, devices.c under TSan
+          red      A event over ranks, system release: for the device only, system acquire: from the device only; M each of a
+                   rank stores, release and acquire at system scope; tests/host/ranks.c, devices.c under TSan
        33 meeting of the ranks, before the first step. That each runs, and its plan; relaxed: no data follows
           ends     fleeti_meet_peers, twice     carrier  a word for each rank     red  tests/host/devices.c
        34 stop over ranks. That a rank ended the run, and whom each has waited for too long -> waits and failure records of
@@ -204,7 +205,7 @@
        35 flagged data of the kit. The other words of a quad -> the reader that sees its flag; nothing else
           release  fleet_store_flagged_device, _system: one store (AMD: a wait before the flag's; CPU: that releases)
           carrier  word[3]     acquire  fleet_load_flagged_device, _system; fleet_await_flagged
-          red      tests/host/ranks.c, flagged_words_are_whole
+          red      A flagged data over ranks; tests/host/ranks.c, flagged_words_are_whole
 
    ERRORS
        wait and test return a fleet_status to every thread of the group. Host functions return one.
@@ -616,7 +617,8 @@ FLEET_DEVICE uint32_t fleet_producer_await_step(fleet_producer *p);
 
 /* A symmetric region: memory of the same size on each of several devices, which all of them read and write. The program
    makes it, with what it has for that: windows of MPI, handles of cudaIpc or hipIpc, the heap of NVSHMEM or rocSHMEM
-   (examples/tools/mpi_peers.h is one of these). This table is all that the kit needs to know of it. */
+   (examples/tools/mpi_peers.h is one of these). This table is all that the kit needs to know of it. AMD's GPUs see each
+   other's stores before a kernel ends in fine-grained memory alone: hipExtMallocWithFlags, hipDeviceMallocFinegrained. */
 typedef struct fleet_peers {
     uint32_t rank;  /* of this device; FLEET_ALL_RANKS: see fleet_state_desc */
     uint32_t ranks; /* how many there are */

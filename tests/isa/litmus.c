@@ -31,6 +31,8 @@
      ends_ready         ended theirs; then runs that nothing ends early
      aborts             the host aborts a launch that waits for what never comes
      flow               a weight pipeline; some tasks leave stages unacquired
+     ranks,             one graph over all devices (AMDSIM_DEVICES): each rank stores to the next and reads from it,
+     ranks_dealt        under STATIC and CHIPLET, and flagged data goes round
      small              only the device-task under CHIPLET, whose counts matter: invariant 5
      residency          only the device-task under STATIC, in many launches */
 #define LITMUS_MAIN /* where mutants are chosen by a run: litmus_host, litmus_device (mutants.py) */
@@ -340,6 +342,8 @@ typedef struct tiles {
     uint32_t chiplets, tasks;
     int32_t *topk, *counts, *indptr; /* routed: [TOKENS][2], [EXPERTS], [EXPERTS + 1] */
     uint32_t fails;                  /* the epoch in which a task fails, or ends the run; 0: none */
+    fleet_peers peers; /* ranks: in each region after the kit's events, struct shared */
+    uint64_t offset;
 } tiles;
 
 /* errors[RAN]: tasks that ran, of those that count. */
@@ -460,6 +464,62 @@ FLEET_TILE(end_early, tiles)
     return ctx.thread == ctx.threads - 1 ? fleet_finish(&ctx) : FLEET_OK;
 }
 
+/* What a rank's region holds for the others. */
+#define RANK_TASKS 6
+typedef struct shared {
+    uint32_t pushed[RANK_TASKS][SLAB]; /* by the rank before */
+    uint32_t kept[RANK_TASKS][SLAB];   /* by this rank, for the rank before */
+    fleet_quad flagged[RANK_TASKS][64];
+} shared;
+FLEET_DEVICE shared *shared_of(const tiles *args, uint32_t rank)
+{
+    return (shared *)(void *)((char *)args->peers.bases[rank % args->peers.ranks] + args->offset);
+}
+/* (rank, task): stores to the rank after, and to its own memory. */
+FLEET_TILE(push, tiles)
+{
+    const uint32_t rank = (uint32_t)at[0], task = (uint32_t)at[1], self = rank * RANK_TASKS + task;
+    for (uint32_t i = ctx.thread; i < SLAB; i += ctx.threads)
+        shared_of(args, rank + 1)->pushed[task][i] = shared_of(args, rank)->kept[task][i] =
+            value_of(ctx.epoch, self, i);
+    return FLEET_OK;
+}
+/* (rank, task): what the rank before has stored here, and what the rank after keeps. */
+FLEET_TILE(pull, tiles)
+{
+    const uint32_t rank = (uint32_t)at[0], ranks = args->peers.ranks;
+    const uint32_t before = (rank + ranks - 1) % ranks, after = (rank + 1) % ranks;
+    uint32_t wrong = 0;
+    for (uint32_t k = 0; k < RANK_TASKS; k++)
+        for (uint32_t i = ctx.thread; i < SLAB; i += ctx.threads) {
+            wrong += shared_of(args, rank)->pushed[k][i] !=
+                     value_of(ctx.epoch, before * RANK_TASKS + k, i);
+            wrong += shared_of(args, after)->kept[k][i] !=
+                     value_of(ctx.epoch, after * RANK_TASKS + k, i);
+        }
+    ran(args, &ctx, wrong);
+    return FLEET_OK;
+}
+/* (rank, task): sends quads to the rank after, and takes those of the rank before. */
+FLEET_TILE(pass, tiles)
+{
+    const uint32_t rank = (uint32_t)at[0], task = (uint32_t)at[1], ranks = args->peers.ranks;
+    const uint32_t before = (rank + ranks - 1) % ranks;
+    fleet_quad q;
+    fleet_status status;
+    uint32_t wrong = 0;
+    if (ctx.thread >= 64) return FLEET_OK;
+    for (uint32_t i = 0; i < 3; i++) q.word[i] = value_of(ctx.epoch, rank, 3 * ctx.thread + i);
+    q.word[3] = ctx.epoch;
+    fleet_store_flagged_system(&shared_of(args, rank + 1)->flagged[task][ctx.thread], q);
+    status = fleet_await_flagged(&ctx, &shared_of(args, rank)->flagged[task][ctx.thread], ctx.epoch,
+                                 before, &q);
+    for (uint32_t i = 0; i < 3 && !status; i++)
+        wrong += q.word[i] != value_of(ctx.epoch, before, 3 * ctx.thread + i);
+    if (wrong) fleet_add_relaxed_device(args->errors, wrong);
+    return status;
+}
+
 #define TOKENS 24
 #define EXPERTS 6
 
@@ -522,7 +582,10 @@ FLEET_TILE(use, tiles)
     TILE(P, count)                                                                                 \
     TILE(P, scatter)                                                                               \
     TILE(P, use)                                                                                   \
-    TILE(P, carry) TILE(P, pair) TILE(P, may_fail) TILE(P, depend) TILE(P, end_early)
+    TILE(P, carry)                                                                                 \
+    TILE(P, pair)                                                                                  \
+    TILE(P, may_fail)                                                                              \
+    TILE(P, depend) TILE(P, end_early) TILE(P, push) TILE(P, pull) TILE(P, pass)
 FLEET_DISPATCH(tiles, TILES)
 
 /* -DBY_HAND leaves the loop out: without it this compiles in half the time. */
@@ -1186,24 +1249,115 @@ static uint32_t by_tensors(const fleet_topology *topology, uint32_t steps)
     return errors_of(&l);
 }
 
+static void use_device(uint32_t device)
+{
+    must("device", hipSetDevice((int)device) ? FLEET_ERROR_DEVICE : FLEET_OK);
+}
+
+/* A rank on each device: its launch and its state, in one thread. */
+static uint32_t by_ranks(const char *name, const fleet_topology *topology, uint32_t steps,
+                         uint32_t ranks)
+{
+    fleet_plan *plan = NULL;
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_state_desc state_desc = fleet_state_desc_default();
+    fleet_launch_desc d = fleet_launch_desc_default();
+    fleet_image image[FLEET_MAX_PEERS];
+    fleet_state state[FLEET_MAX_PEERS];
+    void *args[FLEET_MAX_PEERS];
+    litmus l[FLEET_MAX_PEERS];
+    uint32_t wrong = 0;
+    tiles t;
+    fleet_graph *g = fleet_graph_create(NULL);
+    const fleet_shape shape = fleet_shape2_of(ranks, RANK_TASKS);
+    const fleet_axis_map by_first = fleet_axis(0, 1, 0, 1);
+    fleet_etensor pushed = fleet_event_tensor(g, "pushed", fleet_shape0(), FLEET_COUNT_DERIVED);
+    fleet_grid push = fleet_call_device(g, "push", tiles_push, shape, 0);
+    fleet_grid pull = fleet_call_device(g, "pull", tiles_pull, shape, 0);
+    fleet_grid pass = fleet_call_device(g, "pass", tiles_pass, shape, 0);
+    fleet_grid_ranks(g, push, by_first);
+    fleet_grid_ranks(g, pull, by_first);
+    fleet_grid_ranks(g, pass, by_first);
+    fleet_out_edge(g, push, pushed, "ri->");
+    fleet_in_edge(g, pull, pushed, "ri->");
+    desc.topology = *topology;
+    desc.ranks = ranks;
+    desc.workers_per_chiplet = topology->units[0] < 3 ? topology->units[0] : 3;
+    if (strcmp(name, "ranks") != 0) {
+        desc.schedule = FLEET_SCHEDULE_CHIPLET;
+        desc.workers_per_chiplet -= desc.workers_per_chiplet == topology->units[0];
+    }
+    if (fleet_plan_build(g, &desc, &plan)) {
+        printf("wrong: %s\n", fleet_graph_error(g));
+        return 1;
+    }
+    memset(&t, 0, sizeof t);
+    memset(l, 0, sizeof l);
+    t.offset = (fleet_peers_bytes(plan) + 255) / 256 * 256;
+    t.peers.ranks = ranks;
+    for (uint32_t r = 0; r < ranks; r++) {
+        const size_t bytes = t.offset + sizeof(shared);
+        uint32_t failed = 0;
+        use_device(r);
+        for (uint32_t k = 0; k < ranks; k++)
+            failed |= k != r && hipDeviceEnablePeerAccess((int)k, 0) != hipSuccess;
+        failed |= hipExtMallocWithFlags(&t.peers.bases[r], bytes, hipDeviceMallocFinegrained) !=
+                  hipSuccess;
+        must("region", failed ? FLEET_ERROR_DEVICE : FLEET_OK);
+        must("clear", fleet_device_clear(t.peers.bases[r], bytes, NULL));
+        must("clear", fleet_stream_wait(NULL));
+    }
+    for (uint32_t r = 0; r < ranks; r++) {
+        use_device(r);
+        t.peers.rank = r;
+        t.errors = l[r].errors = (uint32_t *)device_zeros(512);
+        args[r] = device_zeros(sizeof t);
+        must("copy", fleet_to_device(args[r], &t, sizeof t, NULL));
+        must("upload", fleet_upload(&image[r], plan, NULL));
+        state_desc.peers = &t.peers;
+        must("state", fleet_state_create(&state[r], &image[r], &state_desc, NULL));
+        must("set-up", fleet_stream_wait(NULL));
+    }
+    d.steps = steps;
+    d.threads = THREADS;
+    for (uint32_t k = 0; k < 2; k++)
+        for (uint32_t r = 0; r < ranks; r++) {
+            use_device(r);
+            must("launch", fleet_launch(&state[r], &d, FLEET_KERNEL_OF(run_tiles), args[r]));
+        }
+    for (uint32_t r = 0; r < ranks; r++) {
+        use_device(r);
+        if (fleet_state_wait(&state[r], NULL)) must("run", told(&state[r]));
+        wrong += errors_of_plan(&l[r], RANK_TASKS * steps * 2);
+    }
+    return wrong;
+}
+
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
     uint32_t epochs = argc > 2 ? (uint32_t)atoi(argv[2]) : 6, plan;
     uint32_t slices = argc > 3 ? (uint32_t)atoi(argv[3]) : 0;
     fleet_topology topology;
+    int devices = 0;
+    if (hipGetDeviceCount(&devices)) return 2;
     must("query", fleet_topology_query(&topology));
 #if defined(LITMUS_MUTANTS)
     if (getenv("LITMUS_MUTANT")) litmus_host = (uint32_t)atoi(getenv("LITMUS_MUTANT"));
-    if (hipMemcpyToSymbol(HIP_SYMBOL(litmus_device), &litmus_host, sizeof litmus_host)) return 2;
-    if (litmus_choose()) return 2;
+    for (int i = devices; i-- > 0;) {
+        use_device((uint32_t)i);
+        if (hipMemcpyToSymbol(HIP_SYMBOL(litmus_device), &litmus_host, sizeof litmus_host))
+            return 2;
+        if (litmus_choose()) return 2;
+    }
 #endif
     plan = !strcmp(name, "static") || !strcmp(name, "dealt") || !strcmp(name, "ready") ||
            !strcmp(name, "some") || !strcmp(name, "small") || !strcmp(name, "residency") ||
            !strcmp(name, "replays");
-    if (!strcmp(name, "routed")     ? by_tensors(&topology, epochs)
-        : !strcmp(name, "flow")     ? by_stream(&topology, epochs)
-        : !strncmp(name, "ends", 4) ? by_end(name, &topology, epochs)
+    if (!strcmp(name, "routed")      ? by_tensors(&topology, epochs)
+        : !strcmp(name, "flow")      ? by_stream(&topology, epochs)
+        : !strncmp(name, "ends", 4)  ? by_end(name, &topology, epochs)
+        : !strncmp(name, "ranks", 5) ? by_ranks(name, &topology, epochs, (uint32_t)devices)
         : !strncmp(name, "fails", 5) || !strcmp(name, "aborts")
             ? by_failure(name, &topology, epochs)
         : !strcmp(name, "carry") || !strcmp(name, "passed") || !strcmp(name, "early")

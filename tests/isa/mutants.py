@@ -29,7 +29,6 @@ LONG_WAY = "from the stores to the look it is longer than its stores are in flig
 FEWER_LOADS = "the stream of the litmus program has 16 copies in flight, and this waits for all but 56"
 LDS_IN_ORDER = "LDS operations act in order and at once there"
 SAME_L2 = "both sides share one L2"
-EITHER_SCOPE = "no cache there keeps the host's memory, so that both scopes do the same"
 HINT = "it answers alike whatever the hint"
 ONE_LAUNCH = "no litmus program has two launches of a state at once"
 PAST_CACHES = "the word is stored and loaded past the caches"
@@ -119,7 +118,7 @@ MUTANTS = [
     M("system release: wait after the write-back", DEVICE, "fleeti_write_back_system", "fleeti_drain();", sim=None, why=OWN_WAIT),
     M("system release: no wait at all after it", DEVICE, "fleeti_write_back_system", FENCE_RELEASE % "" + "\n    fleeti_drain();",
       '__asm__ volatile("buffer_wbl2 sc0 sc1" ::: "memory");', sim="system", seeds=12),
-    M("system release: for the device only", DEVICE, "fleeti_arrive", "system |= r.counter & FLEETI_SYSTEM;", sim=None, why=EITHER_SCOPE),
+    M("system release: for the device only", DEVICE, "fleeti_arrive", "system |= r.counter & FLEETI_SYSTEM;", sim="ranks", shared=True),
     # poll
     M("device poll: a plain load", DEVICE, "fleeti_poll_device", "return fleet_load_relaxed_device(at);", PLAIN_LOAD % (32, ""), sim="device1"),
     M("system poll: a plain load", DEVICE, "fleeti_poll_system", "return fleet_load_relaxed_system(at);", PLAIN_LOAD % (32, ""), sim="system"),
@@ -132,7 +131,7 @@ MUTANTS = [
     M("device acquire: of workgroup scope", DEVICE, "fleeti_invalidate_device", '"agent"', '"workgroup"', sim="device1"),
     M("device acquire: wait after the invalidate", DEVICE, "fleeti_invalidate_device", "fleeti_drain();", sim="order", shared=False),
     M("system acquire: buffer_inv", DEVICE, "fleeti_invalidate_system", FENCE_ACQUIRE % "", sim="system"),
-    M("system acquire: from the device only", DEVICE, "fleeti_invalidate", "fleeti_invalidate_system();", "fleeti_invalidate_device();", sim=None, why=EITHER_SCOPE),
+    M("system acquire: from the device only", DEVICE, "fleeti_invalidate", "fleeti_invalidate_system();", "fleeti_invalidate_device();", sim="ranks"),
     M("system acquire: wait after the invalidate", DEVICE, "fleeti_invalidate_system", "fleeti_drain();", sim="system"),
     M("chiplet acquire", DEVICE, "fleeti_invalidate_chiplet", "fleeti_invalidate_device();", sim="chiplet"),
     M("chiplet acquire of L1: buffer_inv sc0", DEVICE, "fleeti_invalidate_chiplet", "buffer_inv sc0\\n\\t", sim="chiplet", flags=L1),
@@ -163,6 +162,12 @@ MUTANTS = [
     M("load_acquire_system: acquire", DEVICE, "fleet_load_acquire_system", "fleeti_invalidate_system();", sim="order_system"),
     M("word for the host: drain", DEVICE, "fleeti_publish_system", "fleeti_drain();", sim="publish 100", first="AMDSIM_DELAY=3 AMDSIM_XCDS=1 AMDSIM_CUS=2 AMDSIM_SEED=5", seeds=10),
     M("word for other workgroups: drain", DEVICE, "fleeti_publish_device", "fleeti_drain();", sim=None, why=ONE_LAUNCH),
+    # ranks
+    L("event over ranks: told at device scope", DEVICE, "fleeti_arrive_for_peers", "fleeti_publish_system(words[rank] + f->word, epoch);",
+      "fleeti_publish_device(words[rank] + f->word, epoch);", "ranks"),
+    L("event over ranks: told by each arrival", DEVICE, "fleeti_arrive_for_peers", "fleeti_rmw_device(c.device + f->counter, weight) + weight != epoch * f->target",
+      "fleeti_rmw_device(c.device + f->counter, weight) * 0u != 0", "ranks"),
+    L("flagged data over ranks: polled at device scope", SCHED, "fleet_await_flagged", "fleet_load_flagged_system(from)", "fleet_load_flagged_device(from)", "ranks"),
     # weight pipeline
     M("posted task: order", DEVICE, "fleeti_lds_order", '__builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "workgroup");', sim=None, why=LDS_IN_ORDER),
     M("stage: the wait for its copies", DEVICE, "fleeti_copies_wait_oldest", '__asm__ volatile(FLEETI_COPY_WAIT ::: "memory");', sim=None, why=FEWER_LOADS),

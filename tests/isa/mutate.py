@@ -20,7 +20,7 @@ TOP = os.path.dirname(os.path.dirname(HERE))
 RUNTIME = os.environ.get("FLEET_HIP_RUNTIME", "")
 DEEP = bool(os.environ.get("FLEET_DEEP"))
 BY_HAND = ["device1", "device2", "lone", "chiplet", "system", "order", "order_system", "test", "wait", "publish", "lanes", "ring", "messages"]
-TESTS = BY_HAND + ["static", "dealt", "replays", "ready", "some", "routed", "residency", "carry", "passed", "early", "fails", "fails_dealt", "ends", "ends_dealt", "ends_ready", "aborts", "flow"]
+TESTS = BY_HAND + ["static", "dealt", "replays", "ready", "some", "routed", "residency", "carry", "passed", "early", "fails", "fails_dealt", "ends", "ends_dealt", "ends_ready", "aborts", "flow", "ranks", "ranks_dealt"]
 NOISE = " AMDSIM_EVICT=200 AMDSIM_STALL=20 AMDSIM_SKEW=20"
 
 
@@ -35,8 +35,9 @@ def settings(seeds):
 
 
 # A launch that comes to no end is ended after this many wave instructions. The longest that ends takes 4 million;
-# more where the device spins until the host, which may have to wait for a processor, has answered.
-LIMIT, LIMIT_WITH_HOST = "12000000", "80000000"
+# more where the device spins until the host, which may have to wait for a processor, has answered. Launches over ranks
+# take half a million each.
+LIMIT, LIMIT_WITH_HOST, LIMIT_OF_RANK = "12000000", "80000000", "2000000"
 WITH_HOST = ("system", "publish", "static", "dealt", "some", "aborts")
 
 
@@ -77,8 +78,11 @@ def build_shared(folder):
 
 def run(folder, words, setting, extra=()):
     """What was wrong; None when the program passed. And its output."""
-    limit = LIMIT_WITH_HOST if words.split()[0] in WITH_HOST else LIMIT
+    ranks = words.startswith("ranks")
+    limit = LIMIT_WITH_HOST if words.split()[0] in WITH_HOST else LIMIT_OF_RANK if ranks else LIMIT
     env = dict(os.environ, LD_LIBRARY_PATH=RUNTIME, AMDSIM_MAX_INSTS=limit, AMDSIM_STRICT="1")
+    if ranks:
+        env["AMDSIM_DEVICES"] = "2"
     env.update(pair.split("=", 1) for pair in [*setting.split(), *extra])
     try:
         done = subprocess.run([os.path.join(folder, "litmus"), *words.split()], env=env, timeout=60, capture_output=True, text=True, check=False)
