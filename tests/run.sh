@@ -341,8 +341,6 @@ compile_hip() {
                 "$out/hip_$unit.c" -fsyntax-only -Wno-unused-command-line-argument # hipcc adds arguments for a linker
         done
     done
-    check hipcc/ipc hip_cc --offload-arch=gfx942 "${hip_flags[@]}" "${warnings[@]}" -DFLEET_IPC \
-        examples/11_several_devices.c -fsyntax-only -Wno-unused-command-line-argument
 }
 
 # The implementation for all architectures, which the programs of the group hip share, compiled by the first group that

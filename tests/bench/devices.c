@@ -2,10 +2,12 @@
    GEMM + reduce-scatter against the same tiles with a barrier of all ranks between them.
 
      devices [--ranks N] [--rows N] [--tokens N] [--columns N] [--depth N]
+     devices --small 1 [...]
 
    With several GPUs each rank has one, and a thread of this process; it needs peer access between them, and nothing else.
    Otherwise (one GPU, the CPU, or FLEET_VIRTUAL=1 in the environment) all ranks run in one launch on one device, each on
-   its part of the workers: that measures what the protocol costs, not a link. tests/bench/devices.py measures PyTorch +
+   its part of the workers: that measures what the protocol costs, not a link. Small, as always on the CPU, is for a
+   simulator, where the results are checked and the times say nothing. tests/bench/devices.py measures PyTorch +
    NCCL on the same shapes, and tests/bench/devices.sh runs everything. */
 #include "bench.h"
 
@@ -534,6 +536,17 @@ static void check_product(ensemble *e)
     free(got);
 }
 
+/* AMD's GPUs see each other's stores before a kernel ends in fine-grained memory alone. */
+#if defined(FLEET_HIP)
+static fleet_status region_alloc(void **region, size_t bytes)
+{
+    return hipExtMallocWithFlags(region, bytes, hipDeviceMallocFinegrained) ? FLEET_ERROR_DEVICE
+                                                                            : FLEET_OK;
+}
+#else
+#define region_alloc fleet_device_alloc
+#endif
+
 static void open_ensemble(ensemble *e)
 {
     const size_t bytes = (8u << 20) + shared_bytes(&e->s) + flagged_bytes(&e->s);
@@ -542,7 +555,7 @@ static void open_ensemble(ensemble *e)
     for (uint32_t i = 0; i < e->s.ranks; i++) {
         void *x = NULL, *w = NULL;
         use_gpu(e, i);
-        CHECKED(fleet_device_alloc(&e->args.peers.bases[i], bytes));
+        CHECKED(region_alloc(&e->args.peers.bases[i], bytes));
         CHECKED(fleet_device_alloc(&x, (size_t)e->s.tokens * e->s.depth * sizeof(bf16)));
         CHECKED(fleet_device_alloc(&w, (size_t)e->s.depth * e->s.columns * sizeof(bf16)));
         fill(x, (size_t)e->s.tokens * e->s.depth, 200 + i);
@@ -582,8 +595,10 @@ int main(int argc, char **argv)
     static ensemble e;
     int count = 1;
     double across, within, step, fused, barriers;
-    const int small = THREADS == 1;
+    int small = THREADS == 1;
     e.s.ranks = 2, e.s.rows = 1;
+    for (int i = 1; i + 1 < argc; i += 2)
+        if (!strcmp(argv[i], "--small")) small = 1;
     e.s.tokens = small ? 256 : 2048, e.s.columns = small ? 128 : 2048,
     e.s.depth = small ? 32 : 2048;
     for (int i = 1; i + 1 < argc; i += 2) {

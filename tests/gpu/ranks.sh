@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# One graph over several simulated MI300X, which are incoherent as HIP documents it: example 11 with a process for each,
+# which share memory by hipIpc, and in deep runs tests/bench/devices.c, which has a thread for each. Both check what they
+# compute. Run by tests/run.sh where hipcc is; by hand: tests/with_hip.sh bash tests/gpu/ranks.sh
+set -eu
+cd "$(dirname "$0")/../.."
+
+if [ -z "${FLEET_HIP_RUNTIME:-}" ]; then
+    echo "skip ranks: needs a simulated GPU (FLEET_HIP_RUNTIME)"
+    exit
+fi
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+export LD_LIBRARY_PATH=$FLEET_HIP_RUNTIME
+build=(hipcc --offload-arch=gfx942 -x hip -std=c++17 -O2 -I.)
+
+# A test of the name NAME that passes when the command succeeds.
+try() { # NAME COMMAND...
+    local name=$1
+    shift
+    if "$@" >"$folder/log" 2>&1; then
+        echo "pass $name"
+    else
+        echo "FAIL $name: status $?: $(tail -n 1 "$folder/log")"
+        cat "$folder/log" >&2
+    fi
+}
+# The setting of a seed: delays, dies and noise by turns, as tests/isa/mutate.py has them.
+settings() { # SEED
+    local xcds=("8 AMDSIM_CUS=2" "2 AMDSIM_CUS=4") noise=
+    [ $(($1 % 3)) != 0 ] || noise="AMDSIM_EVICT=200 AMDSIM_STALL=20 AMDSIM_SKEW=20"
+    echo "AMDSIM_SEED=$1 AMDSIM_DELAY=$(($1 % 4 < 2 ? 20 : 3)) AMDSIM_STRICT=1 AMDSIM_XCDS=${xcds[$1 % 2]} $noise"
+}
+over_processes() { # RANKS SETTING...
+    local n=$1 rank pid pids=() rc=0
+    shift
+    for ((rank = 0; rank < n; rank++)); do
+        env "$@" "AMDSIM_DEVICES=$n" FLEET_RANK=$rank "FLEET_RANKS=$n" "FLEET_PEERS_FILE=$folder/peers" timeout -k 5 300 "$folder/example" &
+        pids+=($!)
+    done
+    for pid in "${pids[@]}"; do wait "$pid" || rc=$?; done
+    rm -f "$folder/peers"
+    return $rc
+}
+
+try processes/build "${build[@]}" -Wall -Wextra -Wpedantic -Wconversion -Werror -DFLEET_IPC examples/11_several_devices.c -o "$folder/example"
+seeds=2
+[ -z "${FLEET_DEEP:-}" ] || seeds=20
+for ((seed = 1; seed <= seeds; seed++)); do
+    # shellcheck disable=SC2046
+    for n in 2 4; do try "processes/$n/seed_$seed" over_processes $n $(settings $seed); done
+done
+[ -n "${FLEET_DEEP:-}" ] || exit 0
+try threads/build "${build[@]}" -w tests/bench/devices.c -o "$folder/devices"
+for ((seed = 1; seed <= seeds; seed++)); do
+    # shellcheck disable=SC2046
+    for n in 2 4; do
+        try "threads/$n/seed_$seed" env $(settings $seed) AMDSIM_DEVICES=$n timeout -k 5 600 "$folder/devices" --small 1 --ranks $n --tokens $((128 * n))
+    done
+done
