@@ -30,7 +30,7 @@ typedef struct options {
     const char *dir, *prompts, *schedule, *check, *trace, *prompt, *prompt_file, *system;
     uint32_t batch, chiplets, steps, context, prefill_rows, share_prefixes, random_weights, bench,
         help;
-    uint32_t chat, no_thinking, ignore_eos, top_k, seed, ranks;
+    uint32_t chat, no_thinking, ignore_eos, top_k, seed, ranks, rank_limit;
     float temperature, top_p, min_p;
 } options;
 
@@ -95,12 +95,14 @@ static const char usage[] =
     "has)\n"
     "  --ranks N           tensor-parallel over N processes: mpirun -n N qwen3 ...; needs "
     "-DFLEET_MPI\n"
+    "  --rank-limit N      seconds that a rank waits for another one (default: 600)\n"
     "  --share-prefixes    prompts that begin alike share the keys and values of these tokens\n"
     "  --random-weights    needs config.json alone: for timing\n"
     "  --bench             also measures what a plain read of memory reaches, to compare with\n"
     "  --check FILE        runs the cases of an expected.json instead, and compares tokens and "
     "logits;\n"
-    "                      with --schedule, --chiplets, --ranks and --prefill-rows only\n"
+    "                      with --schedule, --chiplets, --ranks, --rank-limit and --prefill-rows "
+    "only\n"
     "  --trace FILE        writes the last step's timeline, .svg or .json for Perfetto; needs "
     "-DFLEET_TRACE\n"
     "  --help\n"
@@ -152,6 +154,7 @@ static const option known[] = {
     {"--steps", OPTION_COUNT, offsetof(options, steps), 0},
     {"--context", OPTION_COUNT, offsetof(options, context), 0},
     {"--ranks", OPTION_COUNT, offsetof(options, ranks), 1},
+    {"--rank-limit", OPTION_COUNT, offsetof(options, rank_limit), 1},
     {"--prefill-rows", OPTION_COUNT, offsetof(options, prefill_rows), 1},
     {"--share-prefixes", OPTION_FLAG, offsetof(options, share_prefixes), 0},
     {"--top-k", OPTION_COUNT, offsetof(options, top_k), 0},
@@ -211,6 +214,7 @@ static int options_refused(const options *o)
          "a conversation has no --batch, --trace or --bench"},
         {o->ranks && (o->trace || (o->chat && !o->prompt && !o->prompt_file)),
          "--ranks has no meaning with --trace, or in a conversation"},
+        {o->rank_limit && !o->ranks, "--rank-limit has a meaning with --ranks only"},
         {o->ranks && !strcmp(o->schedule, "dynamic"),
          "--ranks: ready queues do not reach over ranks; not with --schedule dynamic"},
         {o->ranks && o->temperature > 0 && !o->seed,
@@ -793,9 +797,9 @@ static int open_regions(void *mpi, size_t bytes, fleet_peers *peers)
     if (p->window != MPI_WIN_NULL) MPI_Win_free(&p->window);
     return mpi_peers_open(p, bytes, peers);
 }
-static int meet_ranks(void *mpi)
+static int meet_ranks(void *mpi, uint64_t digest)
 {
-    return mpi_peers_meet((mpi_peers *)mpi);
+    return mpi_peers_compare((mpi_peers *)mpi, digest);
 }
 /* All ranks decode the same, and the first one prints it. */
 static int join_ranks(program *a)
@@ -806,6 +810,7 @@ static int join_ranks(program *a)
                     a->mpi.peers.ranks);
     a->engine.user = &a->mpi, a->engine.open = open_regions, a->engine.meet = meet_ranks;
     a->desc.ranks = &a->engine;
+    a->desc.peer_limit_ns = a->o.rank_limit * 1000000000ull;
     if (a->mpi.peers.rank && !freopen("/dev/null", "w", stdout))
         return stop(RUN_FAILED, "/dev/null: %s", strerror(errno));
     return 0;
@@ -857,7 +862,7 @@ int main(int argc, char **argv)
 #if defined(FLEET_MPI)
     if (mpi_peers_begin(&a.mpi, &argc, &argv)) return RUN_FAILED;
     code = run(&a, argc, argv);
-    if (code) MPI_Abort(MPI_COMM_WORLD, code); /* the others may wait for this rank */
+    if (code) mpi_peers_fail(&a.mpi, code);
 #else
     code = run(&a, argc, argv);
 #endif

@@ -22,11 +22,11 @@ typedef struct request {
 } request;
 
 /* What makes regions that all ranks share, such as examples/tools/mpi_peers.h. open: of so many bytes on each rank, instead
-   of those before; 0, or they cannot be made. meet: a barrier of the ranks. */
+   of those before; 0, or they cannot be made. meet: a barrier of the ranks; 0, or 1 + a rank that passed another digest. */
 typedef struct rank_engine {
     void *user;
     int (*open)(void *user, size_t bytes, fleet_peers *peers);
-    int (*meet)(void *user);
+    int (*meet)(void *user, uint64_t digest);
 } rank_engine;
 
 typedef struct session_desc {
@@ -56,6 +56,7 @@ typedef struct session_desc {
     uint64_t seed;
     fleet_host_desc host;
     const rank_engine *ranks; /* of a model that was loaded for several ranks, else null */
+    uint64_t peer_limit_ns;   /* that a rank waits for another; 0: fleet_launch_desc's default */
 } session_desc;
 
 /* The course of a launch, in steps that have rows. */
@@ -84,7 +85,7 @@ typedef struct session {
     fleet_trace trace;
     uint32_t image_made, state_made, trace_made;
     prefill_run prefill;
-    fleet_peers peers; /* of several ranks: where the kit's part of the regions is; and its bytes */
+    fleet_peers peers; /* of several ranks; the kit has these bytes of their regions */
     size_t peers_bytes;
     /* d.generated, as the host sees it: when a step's event has been seen, its tokens are there; -1: none yet */
     int32_t *generated;
@@ -136,7 +137,27 @@ static int session_buffers(session *s)
     return mem->error[0] ? -1 : 0;
 }
 
-/* Makes the region of each rank: first the summands that ranks exchange, then fleet_peers_bytes for the kit's events. */
+/* What all ranks have to be asked for alike. That their plans are alike the kit finds out. */
+static uint64_t session_digest(const session *s, const request *requests, uint32_t n)
+{
+    uint64_t sum = 0xcbf29ce484222325u;
+#define DIGEST(value) (sum = (sum ^ (uint64_t)(value)) * 0x100000001b3u)
+    DIGEST(s->steps), DIGEST(n);
+    for (uint32_t i = 0; i < n; i++) {
+        const request *r = &requests[i];
+        const sampling_desc *q = &r->sampling;
+        DIGEST(r->n_prompt), DIGEST(r->n_forced), DIGEST(r->steps), DIGEST(q->seed);
+        DIGEST(1e6f * q->temperature), DIGEST(1e6f * q->top_p), DIGEST(1e6f * q->min_p);
+        DIGEST(q->top_k);
+        for (uint32_t k = 0; k < r->n_prompt; k++) DIGEST(r->prompt[k]);
+        for (uint32_t k = 0; k < r->n_forced; k++) DIGEST(r->forced[k]);
+    }
+#undef DIGEST
+    return sum;
+}
+
+/* Makes the region of each rank: first fleet_peers_bytes for the kit's events, where ranks with another model find each
+   other too, then the summands that ranks exchange. */
 static int session_ranks(session *s)
 {
     const uint32_t ranks = s->m->ranks;
@@ -145,10 +166,9 @@ static int session_ranks(session *s)
     if (!s->desc.ranks ||
         s->desc.ranks->open(s->desc.ranks->user, bytes + s->peers_bytes, &s->peers))
         return session_fail(s, "ranks", "no memory that all of them share");
-    s->d.summands = (float *)s->peers.bases[s->peers.rank];
+    s->d.summands = (float *)(void *)((char *)s->peers.bases[s->peers.rank] + s->peers_bytes);
     s->d.peers = (const fleet_peers *)memory_copy(&s->memory, "ranks", &s->peers, sizeof s->peers);
     s->d.first_expert = s->m->first_expert, s->d.own_experts = s->m->own_experts;
-    for (uint32_t i = 0; i < ranks; i++) s->peers.bases[i] = (char *)s->peers.bases[i] + bytes;
     return s->error[0] ? -1 : 0;
 }
 
@@ -383,9 +403,12 @@ static int session_prepare(session *s, const request *requests, uint32_t n)
         return session_fail(s, "state", fleet_status_text(status));
     s->state_made = 1;
     if (m->ranks > 1) { /* all regions are clear before a rank launches */
+        int other;
         fleet_stream_wait(NULL);
-        if (desc->ranks->meet(desc->ranks->user))
-            return session_fail(s, "ranks", "they do not meet");
+        if ((other = desc->ranks->meet(desc->ranks->user, session_digest(s, requests, n))) != 0) {
+            snprintf(s->error, ERROR_BYTES, "rank %d has other prompts or options", other - 1);
+            return -1;
+        }
     }
     if (desc->trace) {
         fleet_trace_desc t = fleet_trace_desc_default();
@@ -421,6 +444,7 @@ static int session_run(session *s)
     d.host = s->desc.host;
     /* `next` ends the launch when all sequences have ended; ranks run all steps, which have no rows then */
     d.finish = s->m->ranks == 1;
+    d.peer_limit_ns = s->desc.peer_limit_ns;
     if (s->trace_made) d.trace = &s->trace;
     status = prefill_launch(&s->prefill);
     if (!status)
