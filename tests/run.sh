@@ -417,9 +417,35 @@ compile_cuda() {
     for unit in fleet fleet_device; do # fleet_sched has them in it: it is whether they can do without
         check "nvcc/$unit" nvcc "${cuda_flags[@]}" "${cuda_archs[@]}" -I. "${stb_flags[@]}" -c "$out/impl_$unit.c" -o "$out/nvcc_$unit.o"
     done
-    [ -z "${FLEET_DEEP:-}" ] || check nvcc/ipc nvcc "${cuda_flags[@]}" "${cuda_archs[1]}" -DFLEET_IPC -I. "${stb_flags[@]}" \
-        -c examples/11_several_devices.c -o "$out/nvcc_ipc.o"
+    cuda_engine ipc FLEET_IPC
+    if nvshmem_headers; then
+        cuda_engine nvshmem FLEET_NVSHMEM -rdc=true "-I$nvshmem"
+    else
+        skip nvcc/nvshmem "needs nvcc and NVSHMEM's headers (NVSHMEM_HOME, or the wheel that torch brings)"
+    fi
     check nvcc/stb_copy nvcc "${cuda_flags[@]}" "${cuda_archs[1]}" -I. "-I$out/stb" -c "$out/impl_fleet.c" -o "$out/nvcc_stb.o"
+}
+
+# An engine of examples/tools; in deep runs with example 11, which takes nvcc a quarter of a minute.
+cuda_engine() { # NAME MACRO OPTION...
+    local file=$out/engine_$1.c
+    if [ -n "${FLEET_DEEP:-}" ]; then
+        file=examples/11_several_devices.c
+    else
+        printf '#include "fleet_device.h"\n#include "examples/tools/%s_peers.h"\n' "$1" >"$file"
+    fi
+    check "nvcc/$1" nvcc "${cuda_flags[@]}" "${cuda_archs[1]}" "-D$2" "${@:3}" -I. "${stb_flags[@]}" -c "$file" -o "$out/nvcc_$1.o"
+}
+
+# Finds NVSHMEM's headers: sets nvshmem.
+nvshmem=
+nvshmem_headers() {
+    local wheels
+    wheels=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>/dev/null) || wheels=
+    for nvshmem in "${NVSHMEM_HOME:-/usr/local/nvshmem}/include" "$wheels/nvidia/nvshmem/include" /usr/include/nvshmem /usr/include; do
+        [ ! -e "$nvshmem/nvshmem.h" ] || return 0
+    done
+    return 1
 }
 
 # As hip_implementation.

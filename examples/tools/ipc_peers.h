@@ -1,7 +1,6 @@
 /* ipc_peers.h - a symmetric region for fleet_peers by cudaIpc or hipIpc, for ranks that are processes with a GPU each
 
        for r in 0 1; do FLEET_RANK=$r FLEET_RANKS=2 FLEET_PEERS_FILE=$file ./a.out & done; wait; rm $file
-
        ipc_peers_begin(&engine, &argc, &argv);            FLEET_PEERS_FILE is a new file in each run
        ipc_peers_open(&engine, fleet_peers_bytes(plan) + what the program shares, &peers);
        ... fleet_state_create, ipc_peers_meet(&engine), fleet_launch, ipc_peers_end(&engine)
@@ -11,6 +10,7 @@
 #define IPC_PEERS_H
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -41,7 +41,7 @@ static inline int ipc_peers_fail(const char *why)
 /* Makes the GPU of this rank the current one. */
 static inline int ipc_peers_begin(ipc_peers *p, const int *argc, char ***argv)
 {
-    FLEET_UNUSED(argc), FLEET_UNUSED(argv);
+    (void)argc, (void)argv;
     const char *rank = getenv("FLEET_RANK"), *ranks = getenv("FLEET_RANKS"),
                *name = getenv("FLEET_PEERS_FILE");
     const int file = name ? open(name, O_RDWR | O_CREAT, 0600) : -1;

@@ -1,7 +1,6 @@
 /* nvshmem_peers.h - a symmetric region for fleet_peers in the heap of NVSHMEM, for ranks that are processes with a GPU each
 
        for r in 0 1; do FLEET_RANK=$r FLEET_RANKS=2 FLEET_PEERS_FILE=$file ./a.out & done; wait; rm $file
-
        nvshmem_peers_begin(&engine, &argc, &argv);        FLEET_PEERS_FILE: a name that no file has yet
        nvshmem_peers_open(&engine, fleet_peers_bytes(plan) + what the program shares, &peers);
        ... fleet_state_create, nvshmem_peers_meet(&engine), fleet_launch, nvshmem_peers_end(&engine)
@@ -16,6 +15,7 @@
 #include <nvshmem.h>
 #include <nvshmemx.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 typedef struct nvshmem_peers {
     fleet_peers peers;
@@ -56,7 +56,7 @@ static inline int nvshmem_peers_begin(nvshmem_peers *p, const int *argc, char **
     nvshmemx_uniqueid_t id = NVSHMEMX_UNIQUEID_INITIALIZER;
     nvshmemx_init_attr_t attributes = NVSHMEMX_INIT_ATTR_INITIALIZER;
     int gpus = 0;
-    FLEET_UNUSED(argc), FLEET_UNUSED(argv);
+    (void)argc, (void)argv;
     p->peers.rank = rank ? (uint32_t)atoi(rank) : FLEET_MAX_PEERS;
     p->peers.ranks = ranks ? (uint32_t)atoi(ranks) : 0;
     if (!name || p->peers.ranks > FLEET_MAX_PEERS || p->peers.rank >= p->peers.ranks)
@@ -73,7 +73,7 @@ static inline int nvshmem_peers_begin(nvshmem_peers *p, const int *argc, char **
 
 static inline int nvshmem_peers_meet(nvshmem_peers *p)
 {
-    FLEET_UNUSED(p);
+    (void)p;
     nvshmem_barrier_all();
     return 0;
 }
