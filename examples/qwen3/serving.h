@@ -80,6 +80,7 @@ typedef struct serving_desc {
     /* of the policy `agent` (fleet_server_desc) */
     uint32_t mixed_rows, suspend_decode;
     uint64_t age_ticks;
+    fleet_roofline roofline;    /* of the device, for predictions; all 0: none */
     uint32_t draws;             /* 1: requests may have a temperature */
     uint32_t keep_logits;       /* for tests: of so many requests, `context` logits each */
     uint32_t chiplets, workers; /* as in session_desc */
@@ -120,6 +121,22 @@ static int serving_refuse(serving *s, const char *what, uint32_t most)
     return -1;
 }
 
+/* What an iteration takes, for predictions: it reads the weights once, those of experts for each row; a row multiplies
+   them, and reads the keys and values of the tokens before. */
+static void serving_work(const qwen3_config *c, fleet_server_desc *d)
+{
+    const double hidden = c->hidden, layers = c->layers, sparse = c->sparse_layers;
+    const double q = (double)c->heads * c->head_dim, kv = (double)c->kv_heads * c->head_dim;
+    const double experts = 3 * hidden * c->expert_ffn * c->experts_per_token * sparse;
+    const double others = layers * 2 * hidden * (q + kv) + (layers - sparse) * 3 * hidden * c->ffn +
+                          hidden * c->vocab;
+    d->pass.bytes = (float)(others * sizeof(bf16));
+    d->row.bytes = (float)(experts * sizeof(bf16));
+    d->row.operations = (float)(2 * (others + experts));
+    d->context.bytes = (float)(2 * kv * layers * sizeof(kv_t));
+    d->context.operations = (float)(4 * q * layers);
+}
+
 /* The server's descriptor: pages for requests of the longest context, whichever class they have. */
 static fleet_server_desc serving_server_desc(const serving *s)
 {
@@ -138,6 +155,8 @@ static fleet_server_desc serving_server_desc(const serving *s)
     d.mixed_rows = desc->mixed_rows, d.suspend_decode = desc->suspend_decode;
     d.age_ticks = desc->age_ticks;
     d.policy = desc->policy;
+    d.roofline = desc->roofline;
+    serving_work(&s->m->config, &d);
     return d;
 }
 

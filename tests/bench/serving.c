@@ -8,7 +8,8 @@
    tables and plots of them, and serving.sh builds and runs both.
 
    decode    N requests that decode together, all with the same prompt of 1,000 tokens or half of the context: time of a
-             step. The same step of the one-shot program: tests/bench/qwen3.sh
+             step. The same step of the one-shot program: tests/bench/qwen3.sh. By the least and the most the scheduler
+             then predicts how long an iteration takes; a line for each policy says how wrong it was
    load      mixes of 1 reactive request for 2 proactive ones, at utilisations of 0.3 to 1.5 of the rate that was measured
              with all requests there at once
    growth    the same reactive requests beside proactive ones at 4 and 10 twelfths of that rate; twice as long
@@ -46,8 +47,14 @@ typedef struct record {
     uint32_t n, ended;
 } record;
 
+typedef struct policy_totals { /* of the servers of one policy */
+    uint32_t iterations, layers_cut, predicted, error_max;
+    double error_sum;
+} policy_totals;
+
 typedef struct bench {
     options o;
+    policy_totals totals[2];
     model m;
     serving s;
     pthread_t thread;
@@ -57,6 +64,7 @@ typedef struct bench {
     uint64_t random;
     uint32_t *prompt; /* random tokens */
     uint32_t same_prompts;
+    fleet_roofline roofline; /* by two measured steps; all 0 until then */
     /* host's time - device's: no less and no more, in seconds; as far as events say */
     double least, most;
 } bench;
@@ -272,6 +280,7 @@ static int open_server(bench *b, fleet_policy_kind policy, uint32_t decode_rows)
     d.context = b->o.context, d.decode_rows = decode_rows, d.policy = policy;
     d.mixed_rows = decode_rows / 2 > 3 ? decode_rows / 2 : 3, d.suspend_decode = 1;
     d.requests = 8 * decode_rows;
+    d.roofline = b->roofline;
     b->least = -1e30, b->most = 1e30;
     if (serving_open(&b->s, &b->m, &d)) {
         fprintf(stderr, "serving: %s\n", b->s.error);
@@ -303,9 +312,17 @@ static double service_rate(bench *b)
     return 6 * b->o.batch / took;
 }
 
+/* What a run measures; null where it needs nothing. */
+typedef struct trace {
+    const char *kind;
+    double x, reactive, proactive, seconds; /* requests a second */
+    uint64_t seed;
+} trace;
+
 /* A request at a time. */
-static void idle_runs(bench *b, const char *policy)
+static void idle_runs(bench *b, const char *policy, const trace *none)
 {
+    (void)none;
     const uint32_t n = 200;
     double *wake = (double *)malloc(n * sizeof *wake), *token = (double *)malloc(n * sizeof *token);
     for (uint32_t i = 0; wake && token && i < n && !b->bad; i++) {
@@ -333,7 +350,7 @@ static void idle_runs(bench *b, const char *policy)
 }
 
 /* Reactive requests, one at a time, while there are always proactive ones in their prompts and in the decode batch. */
-static void pending_runs(bench *b, const char *policy)
+static void pending_runs(bench *b, const char *policy, const trace *none)
 {
     const struct timespec pause = {0, 20000};
     const double began = now(), seconds = b->o.seconds;
@@ -342,6 +359,7 @@ static void pending_runs(bench *b, const char *policy)
     uint32_t n = 0, ended = 0, stopping = 0, left;
     record *one = &b->records[proactive];
     figures f;
+    (void)none;
     if (!pending) return;
     memset(b->records, 0, (proactive + 1) * sizeof *b->records);
     b->n = proactive + 1, b->random = b->o.seed;
@@ -389,12 +407,27 @@ static void pending_runs(bench *b, const char *policy)
     free(pending);
 }
 
+/* The device by two steps: the first one is limited by memory, the second one by arithmetic. */
+static void fill_roofline(bench *b, const uint32_t rows[2], const double ns[2], uint32_t context)
+{
+    fleet_roofline *r = &b->roofline;
+    fleet_work work[2];
+    for (uint32_t i = 0; i < 2; i++)
+        work[i] = fleeti_iteration_work(&b->s.server.desc, rows[i], rows[i] * context, 0, 0);
+    r->peak_bytes_per_ns = (float)(work[0].bytes / ns[0]), r->u_m = 1;
+    r->peak_operations_per_ns = (float)(work[1].operations / ns[1]);
+    r->i_c = work[1].operations / work[1].bytes;
+    r->u_c = (float)(work[1].bytes / ns[1]) / r->peak_bytes_per_ns;
+}
+
 /* The last request joins when all others decode already, and ends first. */
 static int measure_decode(bench *b)
 {
     static const uint32_t together[] = {0, 1, 8, 32, MAX_ROWS - LEAST_CHUNK_ROWS};
     const uint32_t prompt = b->o.context / 2 < 1000 ? b->o.context / 2 : 1000, steps = 25;
     const uint32_t most = serving_rows(&b->m) - LEAST_CHUNK_ROWS;
+    uint32_t rows[2] = {0, 0};
+    double ns[2] = {0, 0};
     if (open_server(b, FLEET_POLICY_AGENT, most)) return -1;
     b->same_prompts = 1;
     for (uint32_t k = 0; k < sizeof together / sizeof *together && !b->bad; k++) {
@@ -409,11 +442,13 @@ static int measure_decode(bench *b)
             b->records[i].a.tokens = steps + 1 + (i + 1 < n ? 2 * n : 0);
         }
         run(b, 120);
-        if (together[k])
-            printf("decode\t%u\t%.3f\t%u\n", n,
-                   (double)(last->latest - last->sent) * FLEETI_CLOCK_NS * 1e-6 / steps, prompt);
+        if (!together[k]) continue;
+        rows[n > 1] = n;
+        ns[n > 1] = (double)(last->latest - last->sent) * FLEETI_CLOCK_NS / steps;
+        printf("decode\t%u\t%.3f\t%u\n", n, ns[n > 1] * 1e-6, prompt);
         fflush(stdout);
     }
+    if (ns[0] > 0 && ns[1] > 0) fill_roofline(b, rows, ns, prompt + steps / 2);
     b->same_prompts = 0;
     close_server(b);
     return b->bad;
@@ -426,38 +461,77 @@ static void fill_trace(bench *b, double reactive, double proactive, double secon
     add_arrivals(b, FLEET_PROACTIVE, proactive, seconds);
 }
 
-static int measure_policy(bench *b, fleet_policy_kind policy, double *rate)
+static void trace_run(bench *b, const char *policy, const trace *of)
+{
+    fill_trace(b, of->reactive, of->proactive, of->seconds, of->seed);
+    print_run(b, of->kind, policy, of->x, of->reactive, of->proactive, 4 * b->o.seconds);
+}
+
+static const char *const policy_names[] = {"agent", "fifo"}; /* by fleet_policy_kind */
+
+static void add_totals(policy_totals *t, const fleet_server_stats *stats)
+{
+    t->iterations += stats->iterations, t->layers_cut += stats->layers_cut;
+    t->predicted += stats->predicted;
+    t->error_sum += (double)stats->error_mean * stats->predicted;
+    if (stats->error_max > t->error_max) t->error_max = stats->error_max;
+}
+/* One policy after the other, each in a server of its own: the machine may be slower a minute later. */
+static void in_both(bench *b, void (*run_in)(bench *, const char *, const trace *), const trace *of)
+{
+    for (uint32_t k = 0; k < 2 && !b->bad; k++) {
+        fleet_server_stats stats;
+        if (open_server(b, (fleet_policy_kind)k, b->o.batch)) {
+            b->bad = -1;
+            return;
+        }
+        run_in(b, policy_names[k], of);
+        fleet_server_stats_read(&b->s.server, &stats);
+        add_totals(&b->totals[k], &stats);
+        close_server(b);
+    }
+}
+
+static void measure_traces(bench *b, double rate)
 {
     static const double loads[] = {0.3, 0.6, 0.9, 1.2, 1.5}, beside[] = {4, 10},
                         paper[] = {1, 3, 5};
-    const char *name = policy == FLEET_POLICY_AGENT ? "agent" : "fifo";
-    const double s = b->o.seconds;
-    if (open_server(b, policy, b->o.batch)) return -1;
-    if (!(*rate > 0) && (wants(b, "load") || wants(b, "growth"))) {
-        *rate = service_rate(b);
-        printf("rate\t%.4g\n", *rate);
-    }
-    if (wants(b, "idle")) idle_runs(b, name);
-    if (wants(b, "pending")) pending_runs(b, name);
+    const double s = b->o.seconds, faster = b->o.shorten / 60;
     for (uint32_t i = 0; i < 5 && wants(b, "load"); i++) {
-        fill_trace(b, loads[i] * *rate / 3, loads[i] * *rate * 2 / 3, s, 1 + i);
-        print_run(b, "load", name, loads[i], loads[i] * *rate / 3, loads[i] * *rate * 2 / 3, 4 * s);
+        const trace of = {"load", loads[i], loads[i] * rate / 3, loads[i] * rate * 2 / 3, s, 1 + i};
+        in_both(b, trace_run, &of);
     }
     for (uint32_t i = 0; i < 2 && wants(b, "growth"); i++) {
-        fill_trace(b, *rate / 20, *rate * beside[i] / 12, 2 * s, 11);
-        print_run(b, "growth", name, beside[i], *rate / 20, *rate * beside[i] / 12, 4 * s);
+        const trace of = {"growth", beside[i], rate / 20, rate * beside[i] / 12, 2 * s, 11};
+        in_both(b, trace_run, &of);
     }
     for (uint32_t i = 0; i < 3 && wants(b, "paper"); i++) {
-        const double faster = b->o.shorten / 60;
-        fill_trace(b, paper[i] * faster, 6 * faster, 900 / b->o.shorten, 21 + i);
-        print_run(b, "paper", name, paper[i], paper[i] * faster, 6 * faster, 4 * s);
+        const trace of = {"paper",    paper[i],           paper[i] * faster,
+                          6 * faster, 900 / b->o.shorten, 21 + i};
+        in_both(b, trace_run, &of);
     }
-    {
-        fleet_server_stats stats;
-        fleet_server_stats_read(&b->s.server, &stats);
-        printf("stops\t%s\t%u\t%u\n", name, stats.iterations, stats.layers_cut);
+}
+
+static int measure_all(bench *b)
+{
+    double rate = 0;
+    if (wants(b, "decode") && measure_decode(b)) return -1;
+    if (wants(b, "load") || wants(b, "growth")) {
+        if (open_server(b, FLEET_POLICY_AGENT, b->o.batch)) return -1;
+        rate = service_rate(b);
+        printf("rate\t%.4g\n", rate);
+        close_server(b);
     }
-    close_server(b);
+    if (wants(b, "idle")) in_both(b, idle_runs, NULL);
+    if (wants(b, "pending")) in_both(b, pending_runs, NULL);
+    measure_traces(b, rate);
+    for (uint32_t k = 0; k < 2; k++) {
+        const policy_totals *t = &b->totals[k];
+        printf("stops\t%s\t%u\t%u\n", policy_names[k], t->iterations, t->layers_cut);
+        if (t->predicted)
+            printf("predicted\t%s\t%u\t%.1f\t%.1f\n", policy_names[k], t->predicted,
+                   t->error_sum / t->predicted / 10, t->error_max / 10.0);
+    }
     return b->bad;
 }
 
@@ -519,7 +593,6 @@ static int read_options(options *o, int argc, char **argv)
 int main(int argc, char **argv)
 {
     static bench b;
-    double rate = 0;
     int bad;
     if (read_options(&b.o, argc, argv)) {
         fprintf(stderr, "usage: serving MODEL_DIR [--random-weights] [--seconds N] [--shorten N] "
@@ -533,9 +606,7 @@ int main(int argc, char **argv)
     b.random = 99;
     for (uint32_t i = 0; i < MOST + b.o.context; i++)
         b.prompt[i] = (uint32_t)(uniform(&b) * b.m.config.vocab);
-    bad = wants(&b, "decode") && measure_decode(&b);
-    bad = bad || measure_policy(&b, FLEET_POLICY_AGENT, &rate);
-    bad = bad || measure_policy(&b, FLEET_POLICY_FIFO, &rate);
+    bad = measure_all(&b);
     free(b.records);
     free(b.prompt);
     model_free(&b.m);

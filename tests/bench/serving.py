@@ -64,6 +64,9 @@ def tables(name, figures):
         if cells[0] == "pending":
             print(f"\n{cells[1]}: pending time of {cells[2]} reactive requests, one at a time, under proactive load: mean {cells[3]} us, "
                   f"p99 {cells[4]} us, longest {cells[5]} us.")
+        if cells[0] == "predicted":
+            print(f"\n{cells[1]}: {cells[2]} iterations were predicted from the least and the most of these steps, with a mean error of "
+                  f"{cells[3]}% of the measured time, at most {cells[4]}%.")
         if cells[0] == "stops":
             print(f"\n{cells[1]}: {cells[2]} iterations, rows stopped between layers {cells[3]} times.")
     for kind, title, x in TABLES:

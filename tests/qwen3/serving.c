@@ -376,7 +376,8 @@ static void experts_too(test_run *t)
     mix_of_classes(t, 1, getenv("FLEET_DEEP") ? 30 : 2);
 }
 
-/* Without prompts that come again, exactly the layers that are needed are computed, however often rows stop. */
+/* Without prompts that come again, exactly the layers that are needed are computed, however often rows stop; and the error
+   of predictions is known. */
 static void each_layer_once(test_run *t)
 {
     stand *o = stand_of(t, 0);
@@ -388,6 +389,8 @@ static void each_layer_once(test_run *t)
         batch last;
         uint64_t expected = 0;
         d.pages = 100;
+        d.roofline.peak_bytes_per_ns = 1, d.roofline.peak_operations_per_ns = 10;
+        d.roofline.u_m = 1, d.roofline.u_c = 0.5f, d.roofline.i_c = 10;
         if (stand_open(o, &d)) break;
         for (uint32_t i = 0; i < KINDS - 2; i++) {
             if (!submit(o, i, &o->kinds[i], i < 2 ? FLEET_PROACTIVE : FLEET_REACTIVE)) i--;
@@ -401,6 +404,10 @@ static void each_layer_once(test_run *t)
         }
         CHECK_INT((long long)last.row_layers, (long long)expected);
         cuts += stats.layers_cut;
+        /* All iterations are predicted but those of rows that stop or resume between layers. */
+        CHECK(stats.predicted && stats.predicted <= stats.iterations);
+        CHECK(stats.predicted + 2 * stats.layers_cut >= stats.iterations);
+        CHECK(stats.error_mean && stats.error_mean <= stats.error_max);
         serving_free(&o->s);
     }
     if (!cuts) test_fail(t, __FILE__, __LINE__, "no cut: nothing was tested");
