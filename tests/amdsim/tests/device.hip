@@ -76,6 +76,18 @@ __global__ void scratch(const int* in, int* o) {
   for (int i = 0; i < 64; i++) s += t[(in[i] + threadIdx.x) & 63] * (i + 1);
   o[threadIdx.x] = s;
 }
+// An access to scratch counts in vmcnt: the load is complete when all but one access are.
+__global__ void scratch_counts(const int* in, int* o) {
+  volatile int frame[2] = {1, 2};  // scratch for the store
+  int x, kept;
+  asm volatile(
+      "global_load_dword %0, %2, off\n\tscratch_store_dword off, %3, off\n\ts_waitcnt vmcnt(1)\n\tv_add_u32 %0, 1, %0\n\t"
+      "s_waitcnt vmcnt(0)\n\tscratch_load_dword %1, off, off\n\ts_waitcnt vmcnt(0)"
+      : "=&v"(x), "=&v"(kept)
+      : "v"(in + threadIdx.x), "v"(threadIdx.x)
+      : "memory");
+  o[threadIdx.x] = x + kept + frame[1] - 2;
+}
 __global__ void flat(int* g, int* o, int sel) {
   __shared__ int sh[64];
   int pv[4] = {5, 6, 7, (int)threadIdx.x};
@@ -305,6 +317,13 @@ static void programs() {
     }
   }
   expect(ok, "scratch memory");
+  ok = true;
+  for (int run = 0; run < 8; run++) {
+    scratch_counts<<<1, 64>>>(I, o);
+    auto r = o.get();
+    for (int t = 0; t < 64; t++) ok &= r[t] == in[t] + 1 + t;
+  }
+  expect(ok, "scratch memory in vmcnt");
   for (int s = 0; s < 3; s++) {
     Dev<int> g(std::vector<int>{10, 11, 12, 13, 14, 0});
     flat<<<1, 64>>>(g, o, s);
