@@ -76,13 +76,14 @@ __global__ void scratch(const int* in, int* o) {
   for (int i = 0; i < 64; i++) s += t[(in[i] + threadIdx.x) & 63] * (i + 1);
   o[threadIdx.x] = s;
 }
-// An access to scratch counts in vmcnt: the load is complete when all but one access are.
+// An access to scratch counts in vmcnt: the load is complete when all but one access are. Of two loads to one register the later
+// one stays.
 __global__ void scratch_counts(const int* in, int* o) {
   volatile int frame[2] = {1, 2};  // scratch for the store
   int x, kept;
   asm volatile(
       "global_load_dword %0, %2, off\n\tscratch_store_dword off, %3, off\n\ts_waitcnt vmcnt(1)\n\tv_add_u32 %0, 1, %0\n\t"
-      "s_waitcnt vmcnt(0)\n\tscratch_load_dword %1, off, off\n\ts_waitcnt vmcnt(0)"
+      "s_waitcnt vmcnt(0)\n\tglobal_load_dword %1, %2, off\n\tscratch_load_dword %1, off, off\n\ts_waitcnt vmcnt(0)"
       : "=&v"(x), "=&v"(kept)
       : "v"(in + threadIdx.x), "v"(threadIdx.x)
       : "memory");
