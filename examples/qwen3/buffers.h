@@ -113,7 +113,7 @@ static int decoder_buffers(decoder *d, device_memory *mem, const model *m, const
                    n = desc->sequences;
     const uint64_t pairs = (uint64_t)MAX_ROWS * c->experts_per_token;
     const uint64_t dense = (uint64_t)MAX_ROWS * m->ffn, sparse = pairs * m->expert_ffn;
-    const uint64_t bests = (uint64_t)d->chiplets * d->workers * MAX_ROWS;
+    const uint64_t bests = bests_of(d);
     const uint64_t parked = desc->parks ? (uint64_t)PARKED_ROWS * c->hidden : 0;
     float none[MAX_ROWS];
     for (uint32_t i = 0; i < MAX_ROWS; i++) none[i] = -INFINITY;
@@ -178,6 +178,16 @@ static void tasks_begin_session(task_args *tasks, uint32_t n)
         tasks[i].session = (uint64_t)opened.tv_sec * 1000000000u + (uint64_t)opened.tv_nsec;
 }
 
+/* Lets lm_head take this rank's tokens alone, numbered from 0 on, and leave what it finds in the rank's region. */
+static void lm_head_of_rank(task_args *task, const model *m)
+{
+    decoder *d = &task->d;
+    d->vocab = tokens_of_rank(d, m->head_tokens, m->rank);
+    task->shape.n = padded(d->vocab ? d->vocab : 1, TILE_N);
+    d->best = heads_of(d), d->best_token = (int32_t *)(void *)(d->best + bests_of(d));
+    if (d->logits) d->logits = (float *)(void *)(d->best_token + bests_of(d));
+}
+
 /* Plans the graph that `build` makes, and copies the arguments of its tasks to the device. The caller frees tasks and plan,
    whatever is returned: 0, or -1 and mem->error. */
 static int decoder_plan(device_memory *mem, const model *m, const decoder *d,
@@ -196,7 +206,11 @@ static int decoder_plan(device_memory *mem, const model *m, const decoder *d,
         snprintf(mem->error, ERROR_BYTES, "plan: %.400s", fleet_graph_error(g));
     fleet_graph_destroy(g);
     if (mem->error[0]) return -1;
-    for (uint32_t i = 0; i < n; i++) (*tasks)[i].d = *d;
+    for (uint32_t i = 0; i < n; i++) {
+        (*tasks)[i].d = *d;
+        if (m->ranks > 1 && (*tasks)[i].epilogue == EPILOGUE_ARGMAX)
+            lm_head_of_rank(&(*tasks)[i], m);
+    }
     tasks_begin_session(*tasks, n);
     *device_tasks =
         (const task_args *)memory_copy(mem, "tasks", *tasks, (uint64_t)n * sizeof **tasks);

@@ -12,7 +12,7 @@ typedef char a_row_is_routed[QWEN3_MAX_EXPERTS <= ROUTE_SCORES ? 1 : -1];
    server has gates. Of several ranks, a task is one for each of them. */
 static uint32_t count_tasks(const model *m)
 {
-    uint32_t n = 4;
+    uint32_t n = m->ranks > 1 ? 5 : 4;
     for (uint32_t i = 0; i < m->config.layers; i++)
         n += (m->layers[i].sparse ? 9u : 7u) + (m->ranks > 1 ? 2 : 0);
     return n;

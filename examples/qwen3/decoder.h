@@ -112,11 +112,30 @@ typedef struct decoder {
     const token_row *prefill_rows;
     const prefill_block *prefill_blocks;
     /* Of several ranks (tasks/ranks.h), else null: their regions, and in that of this rank [2][MAX_ROWS][hidden], its
-       summands of o and of down or the experts. Its experts are the only ones whose weights it has. */
+       summands of o and of down or the experts, and after them its heads_of. Its experts are the only ones whose weights
+       it has. */
     const fleet_peers *peers;
     float *summands;
     uint32_t first_expert, own_experts;
 } decoder;
+
+/* Entries of best and best_token. */
+FLEET_HOST_DEVICE uint32_t bests_of(const decoder *d)
+{
+    return d->chiplets * d->workers * MAX_ROWS;
+}
+/* Of several ranks: what this rank's lm_head finds among its tokens, numbered from 0 on: best and best_token, then its
+   columns of the logits that are kept. */
+FLEET_HOST_DEVICE float *heads_of(const decoder *d)
+{
+    return d->summands + 2 * MAX_ROWS * d->hidden;
+}
+/* How many tokens a rank has, of shares of `each`. */
+FLEET_HOST_DEVICE uint32_t tokens_of_rank(const decoder *d, uint32_t each, uint32_t rank)
+{
+    const uint32_t first = rank * each;
+    return first >= d->vocab ? 0 : d->vocab - first < each ? d->vocab - first : each;
+}
 
 /* Rows that may be parked: those that decode, and a chunk of each class. */
 #define PARKED_ROWS (3 * MAX_ROWS)

@@ -8,7 +8,8 @@
    KV splits itself, a grid does (COMBINE_TASK). There is a `draw` only where sequences may have a temperature.
 
    Of several ranks (tasks/ranks.h), each runs the chain on its share of the weights, and waits for the others after o and
-   after down or the experts alone, whose results `add_o` and `add` add up. All ranks compute all logits.
+   after down or the experts, whose results `add_o` and `add` add up, and after its columns of lm_head, which `join_heads`
+   brings together. So all ranks choose the same tokens.
 
    In a server a `gate` precedes each layer but the first, and a `boundary` takes the place of `next` (tasks/serve.h). All
    grids after `embed` have the symbol LIVE: where a gate suspends all rows, the rest of the step is passed over. */
@@ -83,8 +84,15 @@ static fleet_graph *decoder_graph(const model *m, const decoder *d, task_args *t
         else
             append_dense(&c, l, i, next_norm);
     }
-    task = append_linear(&c, "lm_head", NO_LAYER, m->head, d->x, d->vocab, d->hidden);
+    task = append_linear(&c, "lm_head", NO_LAYER, m->head, d->x, m->head_tokens, d->hidden);
     task->epilogue = EPILOGUE_ARGMAX;
+#if defined(FLEET_MPI)
+    if (m->ranks > 1) {
+        c.joins = 1;
+        append_task(&c, "join_heads", NO_LAYER, task_args_join_heads, FLEET_LEVEL_CU)->columns =
+            m->head_tokens;
+    }
+#endif
     if (d->sampling) append_task(&c, "draw", NO_LAYER, task_args_draw, FLEET_LEVEL_DEVICE);
     if (d->table) {
         append_control(&c, "boundary", NO_LAYER, served_boundary);

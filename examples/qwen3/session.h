@@ -157,17 +157,22 @@ static uint64_t session_digest(const session *s, const request *requests, uint32
 }
 
 /* Makes the region of each rank: first fleet_peers_bytes for the kit's events, where ranks with another model find each
-   other too, then the summands that ranks exchange. */
+   other too, then the summands that ranks exchange, and what their heads find. */
 static int session_ranks(session *s)
 {
     const uint32_t ranks = s->m->ranks;
-    const size_t bytes = (size_t)2 * MAX_ROWS * s->d.hidden * sizeof(float);
+    const uint32_t bests = bests_of(&s->d);
+    const size_t logits = s->d.logits ? (size_t)s->first.sequences * s->d.logit_steps : 0;
+    const size_t bytes =
+        ((size_t)2 * MAX_ROWS * s->d.hidden + 2 * (size_t)bests + logits * s->m->head_tokens) *
+        sizeof(float);
     s->peers_bytes = (size_t)(count_tasks(s->m) + 4) * (ranks * ranks + 1) * 128;
     if (!s->desc.ranks ||
         s->desc.ranks->open(s->desc.ranks->user, bytes + s->peers_bytes, &s->peers))
         return session_fail(s, "ranks", "no memory that all of them share");
     s->d.summands = (float *)(void *)((char *)s->peers.bases[s->peers.rank] + s->peers_bytes);
     s->d.peers = (const fleet_peers *)memory_copy(&s->memory, "ranks", &s->peers, sizeof s->peers);
+    for (uint32_t i = 0; i < bests; i++) heads_of(&s->d)[i] = -INFINITY; /* as in best */
     s->d.first_expert = s->m->first_expert, s->d.own_experts = s->m->own_experts;
     return s->error[0] ? -1 : 0;
 }

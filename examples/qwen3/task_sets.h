@@ -23,7 +23,7 @@
 /* A program for several ranks has these too; others would only be slowed down. */
 #if defined(FLEET_MPI)
 #include "tasks/ranks.h"
-#define RANK_TASKS(TILE_, P) TILE_(P, add_ranks) TILE_(P, own_experts)
+#define RANK_TASKS(TILE_, P) TILE_(P, add_ranks) TILE_(P, own_experts) TILE_(P, join_heads)
 #else
 #define RANK_TASKS(TILE_, P)
 #endif

@@ -2,7 +2,7 @@
 
    Of several ranks, each has a share of the KV heads with the query heads that read them, of the columns of gate and up,
    which are the rows of down, and of the experts. Shares are equal: where there is too little for that, they are padded
-   with zeros, whose products add nothing. Norms, router, embedding and lm_head are the same on all ranks. */
+   with zeros, whose products add nothing, and of lm_head's columns. Norms, router and embedding are the same on all ranks. */
 #ifndef QWEN3_WEIGHTS_H
 #define QWEN3_WEIGHTS_H
 
@@ -20,6 +20,8 @@ typedef struct model {
     uint32_t rank, ranks;     /* config has this rank's heads and KV heads */
     uint32_t ffn, expert_ffn; /* of this rank, padded to BLOCK_K */
     uint32_t first_expert, own_experts;
+    uint32_t
+        head_tokens; /* of a rank's share of lm_head, padded to TILE_N where there are several */
     model_layer *layers;
     const bf16 *embedding, *head;
     const float *norm;
@@ -207,6 +209,7 @@ static void model_share(model *m)
     m->ffn = padded(ceil_div(c->ffn, m->ranks), BLOCK_K);
     m->expert_ffn = padded(c->expert_ffn, BLOCK_K);
     m->own_experts = ceil_div(c->experts, m->ranks), m->first_expert = m->rank * m->own_experts;
+    m->head_tokens = m->ranks > 1 ? padded(ceil_div(c->vocab, m->ranks), TILE_N) : c->vocab;
 }
 
 /* The part of model_load that needs no device memory. */
@@ -276,9 +279,10 @@ static int model_fill(model *m, const qwen3_checkpoint *from,
     }
     if (!m->error[0]) {
         bf16 *rows = NULL;
+        matrix_source s = source_of(from ? &from->head : NULL, NULL, NULL, 0);
         m->norm = vector(m, from ? &from->norm : NULL, c->hidden);
-        m->head = stacked(m, "lm_head", source_of(from ? &from->head : NULL, NULL, NULL, 0),
-                          c->vocab, c->hidden);
+        take_rows(&s.part[0], m->rank, m->head_tokens);
+        m->head = stacked(m, "lm_head", s, m->head_tokens, c->hidden);
         if (!from) {
             const layout as = single_layout_of(c->vocab, c->hidden);
             m->embedding = matrix(m, "embeddings", NULL, &as, 1);
