@@ -118,6 +118,30 @@ static void prefill_is_serial_and_in_chunks(test_run *t)
     run_with(t, NULL, serial);
 }
 
+static void dual_queues(test_run *t, sim *s)
+{
+    job *runs = submit_long(s, FLEET_REACTIVE, 20, 20), *p[2],
+        *r[2]; /* it has all reactive pages */
+    sim_boundary(s, 0);
+    for (uint32_t i = 0; i < 2; i++) p[i] = submit_long(s, FLEET_PROACTIVE, 15, 9);
+    for (uint32_t i = 0; i < 2; i++) r[i] = submit_long(s, FLEET_REACTIVE, 15, 9);
+    sim_layers(s, 0);
+    sim_boundary(s, 0); /* there are pages for one more */
+    CHECK_INT(slot_of(s, r[0])->phase, FLEET_PHASE_PREFILL);
+    for (uint32_t i = 0; i < 2; i++) CHECK_INT(slot_of(s, p[i])->phase, FLEET_PHASE_QUEUED);
+    CHECK_INT(slot_of(s, r[1])->phase, FLEET_PHASE_QUEUED);
+    sim_layers(s, 0);
+    finish(t, s);
+    CHECK(r[0]->first_row < r[1]->first_row && r[1]->first_row < p[0]->first_row);
+    CHECK(p[0]->first_row < p[1]->first_row && runs->n == 20);
+}
+static void few_pages(fleet_server_desc *d);
+/* Each class is admitted in order of arrival, reactive requests before proactive ones that came earlier. */
+static void classes_have_queues_of_their_own(test_run *t)
+{
+    run_with(t, few_pages, dual_queues);
+}
+
 static void one_stage(fleet_server_desc *d)
 {
     d->one_stage = 1;
@@ -1308,6 +1332,7 @@ static void all(test_run *t)
     TEST(reactive_preempts_proactive_prefill_at_each_layer);
     TEST(reactive_requests_do_not_preempt_one_another);
     TEST(prefill_is_serial_and_in_chunks);
+    TEST(classes_have_queues_of_their_own);
     TEST(prefill_precedes_decode);
     TEST(proactive_prefill_runs_while_no_reactive_one_waits);
     TEST(aged_prefill_goes_on_in_a_flood_of_reactive_requests);
