@@ -28,6 +28,7 @@ for t in vadd ops device host graph runtime print; do
 done
 run pass vadd/random_placement AMDSIM_XCD_MAP=random ./vadd
 run pass vadd/one_xcd AMDSIM_XCDS=1 AMDSIM_CUS=4 ./vadd
+for t in vadd host; do run pass "$t/timed" AMDSIM_MODE=timed ./$t; done
 for f in oob lds misaligned trap; do run pass "fault/$f" ./faults $f; done
 run pass fault/deadlock AMDSIM_MAX_INSTS=200000 ./faults spin
 for v in correct fencewave; do
