@@ -1034,7 +1034,7 @@ typedef struct fleet_server_desc {
     uint64_t age_ticks; /* a proactive request that has waited so long is aged; default 30 s */
     float tick_ns;      /* default: of fleet_clock_ticks */
     /* 2: pool 0 works on prompts and pool 1 decodes, each with iterations of its own, whose boundaries run one at a
-       time. A graph has one sequence of steps: fleet_server_next refuses this. Default 1: a pool that does both */
+       time, by fleet_server_boundary: fleet_server_next runs pool 0 alone. Default 1: a pool that does both */
     uint32_t pools;
     /* 1: an iteration of the only pool has a chunk or decode rows, and the chunk goes first. Default 0 */
     uint32_t one_stage;
@@ -1163,7 +1163,7 @@ FLEET_DEVICE void fleet_table_evict(fleet_table *t, uint32_t slot);
 /* In the task between two iterations, by all its threads: sends the tokens of the batch that has run, takes in what has
    arrived, and composes the batch of the next step (ctx->epoch + 1), which all threads may read then. While there is
    nothing to do it waits for the host (fleet_idle). After a stop it calls fleet_finish, and the batch is empty. Not
-   FLEET_OK: the run ends; FLEET_ERROR_ARGUMENT: the server has two pools, of which no step would decode. */
+   FLEET_OK: the run ends. */
 FLEET_DEVICE fleet_status fleet_server_next(const fleet_ctx *ctx, fleet_table *t);
 /* In a task after all those of layer - 1 and before those of `layer`, by all its threads. 1: it has suspended rows of
    this step's batch; chunk_end and decode_end say which. */
@@ -6210,7 +6210,6 @@ FLEET_DEVICE uint32_t fleeti_server_tell(const fleet_ctx *ctx, uint32_t value, u
     }                                                                                              \
     FLEET_DEVICE fleet_status name##_next(const fleet_ctx *ctx, fleet_table *t)                    \
     {                                                                                              \
-        if (t->desc.pools > 1) return FLEET_ERROR_ARGUMENT;                                        \
         for (;;) {                                                                                 \
             uint32_t next = 0, seen = 0;                                                           \
             fleet_status status;                                                                   \

@@ -314,7 +314,7 @@ static fleet_graph *graph_of(void)
 /* How the launch ends. */
 enum { DRAIN, STOP, ABORT };
 
-static int stand_open_pools(test_run *t, stand *o, const setting *s, uint32_t pools)
+static int stand_open(test_run *t, stand *o, const setting *s)
 {
     const uint32_t words = REQUESTS * GENERATIONS * LONGEST * LAYERS;
     fleet_session_desc session = fleet_session_desc_default();
@@ -329,7 +329,6 @@ static int stand_open_pools(test_run *t, stand *o, const setting *s, uint32_t po
     d.policy = s->seed % 5 ? FLEET_POLICY_AGENT : FLEET_POLICY_FIFO;
     d.suspend_decode = s->seed % 2;
     d.age_ticks = s->seed % 3 ? 0 : 200000;
-    d.pools = pools;
     NEED_STATUS(fleet_server_create(&o->server, &d, NULL), FLEET_OK);
     session.plan = setting_plan_desc(s);
     session.state = setting_state_desc(s);
@@ -363,10 +362,6 @@ static int stand_open_pools(test_run *t, stand *o, const setting *s, uint32_t po
             j->prompt[k] = mix(i % 5 ? i + 1 : 77, k) % 1000; /* some begin alike */
     }
     return 1;
-}
-static int stand_open(test_run *t, stand *o, const setting *s)
-{
-    return stand_open_pools(t, o, s, 1);
 }
 static void stand_close(stand *o)
 {
@@ -540,34 +535,6 @@ static void server_serves_again_after_an_abort(test_run *t)
     in_settings(t, deep() ? 4 : 1, abort_in, NULL);
 }
 
-/* A graph has one pool: two of them, of which only one would ever run, end the launch, and its requests say why. */
-static void pools_in(test_run *t, const setting *s, void *user)
-{
-    static stand o;
-    const uint32_t prompt = 7;
-    fleet_server_event e;
-    fleet_ticket ticket;
-    fleet_request r;
-    char report[2000];
-    (void)user;
-    if (!stand_open_pools(t, &o, s, 2)) return;
-    memset(&r, 0, sizeof r);
-    r.prompt = &prompt, r.prompt_tokens = r.max_tokens = 1;
-    CHECK_STATUS(fleet_server_submit(&o.server, &r, &ticket), FLEET_OK);
-    launch(&o);
-    CHECK_STATUS(o.status, FLEET_ERROR_TILE);
-    fleet_state_report(&o.s.state, report, sizeof report);
-    CHECK_TEXT(report, "ARGUMENT");
-    CHECK(fleet_server_poll(&o.server, &e));
-    CHECK_INT(e.kind, FLEET_EVENT_FAILED);
-    CHECK_STATUS(e.status, FLEET_ERROR_TILE);
-    stand_close(&o);
-}
-static void graph_has_one_pool(test_run *t)
-{
-    in_settings(t, 1, pools_in, NULL);
-}
-
 /* The end of the launch is announced while a thread submits: each request that was accepted gets its one last event. */
 typedef struct race {
     fleet_server server;
@@ -629,7 +596,6 @@ static void all(test_run *t)
     TEST(requests_of_both_classes_are_served);
     TEST(server_stops_while_requests_run);
     TEST(server_serves_again_after_an_abort);
-    TEST(graph_has_one_pool);
     TEST(requests_submitted_at_the_end_get_their_last_event);
 }
 TEST_MAIN(all)
