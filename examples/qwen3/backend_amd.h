@@ -138,10 +138,14 @@ FLEET_DEVICE void hold_weights(held_weights *held, const bf16 *weights, wave_sha
 }
 FLEET_PREFETCH(linear, task_args)
 {
-    const panel_range range = panels_of_worker(args, &ctx);
+    /* The worker's earlier tasks of the step have told it the rows, which only `next` and gates change. */
+    const uint32_t row_tiles =
+        args->shape.tile_m < MAX_ROWS ? row_tiles_of(args, row_count_of(args)) : 1;
+    const panel_range range = tiles_of_worker(args, &ctx, row_tiles);
     FLEET_UNUSED(at);
     if (args->epilogue != EPILOGUE_EXPERTS && range.first < range.end)
-        hold_weights((held_weights *)ctx.registers, panel_weights(args, range.first),
+        hold_weights((held_weights *)ctx.registers,
+                     panel_weights(args, row_tiles > 1 ? range.first / row_tiles : range.first),
                      share_of_wave(&ctx, args->shape.k));
 }
 #define LINEAR_PREFETCHES(TILE_, P) TILE_(P, linear)
@@ -320,19 +324,20 @@ FLEET_DEVICE void rms_scales(const fleet_ctx *ctx, const task_args *task, const 
 {
     const decoder *d = &task->d;
     const uint32_t tiles = d->hidden / TILE_N, lane = fleet_lane();
+    const uint32_t begin = tile_row_of(l), end = begin + rows;
     FLEET_UNUSED(ctx);
-    for (uint32_t first = wave_uniform(fleet_wave_id()) * SCALED_ROWS; first < rows;
+    for (uint32_t first = begin + wave_uniform(fleet_wave_id()) * SCALED_ROWS; first < end;
          first += SCALED_ROWS * (THREADS / fleet_wave_size())) {
         float sum[SCALED_ROWS] = {0};
         for (uint32_t t = lane; task->rmsnorm && t < tiles; t += fleet_wave_size()) {
             UNROLLED
             for (uint32_t i = 0; i < SCALED_ROWS; i++)
-                sum[i] += d->squares[(first + i < rows ? first + i : first) * tiles + t];
+                sum[i] += d->squares[(first + i < end ? first + i : first) * tiles + t];
         }
         UNROLLED
         for (uint32_t i = 0; i < SCALED_ROWS; i++) {
             sum[i] = wave_sum(sum[i]);
-            if (lane == 0 && first + i < rows)
+            if (lane == 0 && first + i < end)
                 l->scale[first + i] =
                     task->rmsnorm ? 1 / sqrtf(sum[i] / (float)d->hidden + d->eps) : 1;
         }

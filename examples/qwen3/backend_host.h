@@ -122,20 +122,20 @@ FLEET_DEVICE void rms_scales(const fleet_ctx *ctx, const task_args *task, const 
                              uint32_t rows)
 {
     const decoder *d = &task->d;
-    const uint32_t tiles = d->hidden / TILE_N;
+    const uint32_t tiles = d->hidden / TILE_N, first = tile_row_of(l);
     if (task->rmsnorm)
         for (uint32_t i = ctx->thread; i < rows * LANES_PER_ROW; i += ctx->threads) {
             const uint32_t r = i / LANES_PER_ROW;
             float sum = 0;
             for (uint32_t t = i % LANES_PER_ROW; t < tiles; t += LANES_PER_ROW)
-                sum += d->squares[r * tiles + t];
+                sum += d->squares[(first + r) * tiles + t];
             l->sums[i] = sum;
         }
     fleet_barrier(ctx);
     for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
         float sum = 0;
         for (uint32_t i = 0; i < LANES_PER_ROW; i++) sum += l->sums[r * LANES_PER_ROW + i];
-        l->scale[r] = task->rmsnorm ? 1 / sqrtf(sum / (float)d->hidden + d->eps) : 1;
+        l->scale[first + r] = task->rmsnorm ? 1 / sqrtf(sum / (float)d->hidden + d->eps) : 1;
     }
     fleet_barrier(ctx);
 }

@@ -120,7 +120,7 @@ FLEET_DEVICE void store_squares(const fleet_ctx *ctx, const decoder *d, const li
 {
     fleet_barrier(ctx);
     for (uint32_t i = ctx->thread; i < tiles * rows; i += ctx->threads) {
-        const uint32_t t = fast_div(i, l->reciprocal), r = i - t * rows;
+        const uint32_t t = fast_div(i, l->reciprocal), r = tile_row_of(l) + i - t * rows;
         const float *sum = l->sums + i * TILE_N;
         float squares = 0;
         for (uint32_t c = 0; c < TILE_N; c++) squares += sum[c] * sum[c];

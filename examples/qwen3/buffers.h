@@ -57,7 +57,7 @@ static uint32_t decoder_workers(decoder *d, const fleet_topology *t, fleet_sched
         if (w > d->workers) d->workers = w;
         all += w;
     }
-    d->max_splits = MAX_KV_SPLITS;
+    d->max_splits = MAX_KV_SPLITS, d->tile_rows = MAX_ROWS;
     return all;
 }
 

@@ -66,6 +66,10 @@ static task_args *append_task(chain *c, const char *name, uint32_t layer, uint32
         snprintf(text, sizeof text, "%s.%u", name, layer);
     grid = fleet_call_device(c->g, text, tile, c->is_guarded ? fleet_shape1(c->live) : one, c->n);
     fleet_grid_level(c->g, grid, level);
+    if (c->d->unaware && level == FLEET_LEVEL_DEVICE) { /* one slice, with a task for each worker */
+        fleet_grid_slices(c->g, grid, fleet_dim_of(1));
+        fleet_grid_tiles(c->g, grid, fleet_dim_of((int32_t)(c->d->chiplets * c->d->workers)));
+    }
     if (ranks > 1) fleet_grid_ranks(c->g, grid, fleet_axis(0, 1, 0, 1));
     if (c->n) fleet_in_edge(c->g, grid, c->before, c->joins ? "r->u" : map);
     c->joins = 0;
@@ -104,6 +108,7 @@ static task_args *append_product(chain *c, const char *name, uint32_t layer, uin
 {
     task_args *task = append_task(c, name, layer, tile, FLEET_LEVEL_DEVICE);
     task->shape = linear_shape_of(as->n, as->k, as->panel_tiles);
+    task->shape.tile_m = c->d->tile_rows;
     task->panel_bytes = panel_bytes_of(as), task->inner_k = as->inner_k;
     task->first_worker = c->panels;
     c->panels += panels_of(as);

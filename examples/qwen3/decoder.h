@@ -67,6 +67,8 @@ typedef struct decoder {
     uint32_t pages;             /* of the cache */
     uint32_t table_pages;       /* pages of a row of the page table */
     uint32_t chiplets, workers; /* X, and the workers of the largest chiplet */
+    uint16_t tile_rows;         /* of a tile of a linear layer; MAX_ROWS: all rows */
+    uint16_t unaware;           /* 1: planned without chiplets (session_desc.unaware) */
     batch *b;
     const int32_t *tokens; /* [sequences][context + 1]: those that are known; null in a server */
     const bf16 *embedding; /* [vocab][hidden] */
@@ -143,7 +145,7 @@ FLEET_HOST_DEVICE uint32_t tokens_of_rank(const decoder *d, uint32_t each, uint3
 /* The arguments of a task: the decoder, and what differs from task to task. */
 typedef struct __attribute__((aligned(16))) task_args { /* a weight pipeline may copy it */
     decoder d;             /* a copy: a pointer would cost each task one more dependent load */
-    fleet_linear shape;    /* of a product; tile_m: all rows; tile_n: a panel of columns */
+    fleet_linear shape;    /* of a product; tile_m: decoder.tile_rows; tile_n: a panel of columns */
     uint32_t first_worker; /* the worker that takes the first panel */
     const bf16 *weights;   /* packed, panel after panel; experts one after the other */
     uint32_t panel_bytes;  /* bytes of a packed panel */

@@ -59,6 +59,8 @@ FLEET_HOST_DEVICE uint32_t ceil_div(uint32_t a, uint32_t b)
 #define MAX_KV_SPLITS 32u /* of a sequence: one lane lists one split */
 #define KV_BLOCK 16u
 #define ACTS_ARE_ROUNDED 1u
+#define HAS_ROW_TILES                                                                              \
+    0u /* 1: a linear layer may be cut into tiles of fewer rows than MAX_ROWS (session_desc.tile_rows) */
 
 typedef bf16 act_t;
 typedef uint16_t kv_t; /* f16 */
@@ -93,6 +95,9 @@ FLEET_DEVICE float fast_ratio(float a, float b)
 #define MAX_KV_SPLITS 64u
 #define KV_BLOCK 64u
 #define ACTS_ARE_ROUNDED 1u
+#if !defined(HAS_ROW_TILES)
+#define HAS_ROW_TILES 0u /* by default: they cost scalar registers, which are spilled */
+#endif
 
 typedef bf16 act_t;
 typedef uint16_t kv_t; /* f16 */
@@ -126,6 +131,7 @@ FLEET_DEVICE float fast_ratio(float a, float b)
 #define MAX_KV_SPLITS 64u
 #define KV_BLOCK 64u
 #define ACTS_ARE_ROUNDED 0u
+#define HAS_ROW_TILES 1u
 
 typedef float act_t; /* an activation, as matrix products read it */
 typedef float kv_t;  /* a key or value element */

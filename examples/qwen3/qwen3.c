@@ -28,8 +28,8 @@
 
 typedef struct options {
     const char *dir, *prompts, *schedule, *check, *trace, *prompt, *prompt_file, *system;
-    uint32_t batch, chiplets, steps, context, prefill_rows, share_prefixes, random_weights, bench,
-        help;
+    uint32_t batch, chiplets, tile_rows, steps, context, prefill_rows, share_prefixes,
+        random_weights, bench, help;
     uint32_t chat, no_thinking, ignore_eos, top_k, seed, ranks, rank_limit;
     float temperature, top_p, min_p;
 } options;
@@ -89,8 +89,13 @@ static const char usage[] =
     "  --prefill-rows N    rows of a step that takes prompts, at most, where a kernel of its own "
     "does\n"
     "                      (NVIDIA; default: as many as are fast)\n"
-    "  --schedule NAME     static (default), chiplet, dynamic, auto, or unfused: a barrier between "
-    "all grids\n"
+    "  --schedule NAME     static (default), chiplet, dynamic, auto; unfused: a barrier between "
+    "all "
+    "grids;\n"
+    "                      unaware: planned without chiplets; both to compare with\n"
+    "  --tile-rows N       rows of a tile of a linear layer, a multiple of 16 (not on NVIDIA; "
+    "default: all;\n"
+    "                      unaware: 16)\n"
     "  --chiplets N        virtual chiplets, where the device's L2 is one (default: as the device "
     "has)\n"
     "  --ranks N           tensor-parallel over N processes: mpirun -n N qwen3 ...; needs "
@@ -101,7 +106,8 @@ static const char usage[] =
     "  --bench             also measures what a plain read of memory reaches, to compare with\n"
     "  --check FILE        runs the cases of an expected.json instead, and compares tokens and "
     "logits;\n"
-    "                      with --schedule, --chiplets, --ranks, --rank-limit and --prefill-rows "
+    "                      with --schedule, --chiplets, --tile-rows, --ranks, --rank-limit and "
+    "--prefill-rows "
     "only\n"
     "  --trace FILE        writes the last step's timeline, .svg or .json for Perfetto; needs "
     "-DFLEET_TRACE\n"
@@ -151,6 +157,7 @@ static const option known[] = {
     {"--trace", OPTION_TEXT, offsetof(options, trace), 0},
     {"--batch", OPTION_COUNT, offsetof(options, batch), 0},
     {"--chiplets", OPTION_COUNT, offsetof(options, chiplets), 1},
+    {"--tile-rows", OPTION_COUNT, offsetof(options, tile_rows), 1},
     {"--steps", OPTION_COUNT, offsetof(options, steps), 0},
     {"--context", OPTION_COUNT, offsetof(options, context), 0},
     {"--ranks", OPTION_COUNT, offsetof(options, ranks), 1},
@@ -215,6 +222,10 @@ static int options_refused(const options *o)
         {o->ranks && (o->trace || (o->chat && !o->prompt && !o->prompt_file)),
          "--ranks has no meaning with --trace, or in a conversation"},
         {o->rank_limit && !o->ranks, "--rank-limit has a meaning with --ranks only"},
+        {o->tile_rows % 16 || o->tile_rows > MAX_ROWS,
+         "--tile-rows must be a multiple of 16, at most 64"},
+        {o->tile_rows && !HAS_ROW_TILES, "--tile-rows: this program has no such tiles"},
+        {o->ranks && !strcmp(o->schedule, "unaware"), "--ranks: not with --schedule unaware"},
         {o->ranks && !strcmp(o->schedule, "dynamic"),
          "--ranks: ready queues do not reach over ranks; not with --schedule dynamic"},
         {o->ranks && o->temperature > 0 && !o->seed,
@@ -335,16 +346,17 @@ static int fill_batch(program *a)
 
 static int read_schedule(const char *name, session_desc *d)
 {
-    static const char *const names[] = {"static", "chiplet", "dynamic", "auto", "unfused"};
-    static const fleet_schedule schedules[] = {FLEET_SCHEDULE_STATIC, FLEET_SCHEDULE_CHIPLET,
+    static const char *const names[] = {"static", "chiplet", "dynamic",
+                                        "auto",   "unfused", "unaware"};
+    static const fleet_schedule schedules[] = {FLEET_SCHEDULE_STATIC,  FLEET_SCHEDULE_CHIPLET,
                                                FLEET_SCHEDULE_DYNAMIC, FLEET_SCHEDULE_AUTO,
-                                               FLEET_SCHEDULE_STATIC};
-    for (uint32_t i = 0; i < 5; i++)
+                                               FLEET_SCHEDULE_STATIC,  FLEET_SCHEDULE_STATIC};
+    for (uint32_t i = 0; i < 6; i++)
         if (!strcmp(name, names[i])) {
-            d->schedule = schedules[i], d->unfused = i == 4;
+            d->schedule = schedules[i], d->unfused = i == 4, d->unaware = i == 5;
             return 0;
         }
-    return stop(RUN_REFUSED, "--schedule is static, chiplet, dynamic, auto or unfused");
+    return stop(RUN_REFUSED, "--schedule is static, chiplet, dynamic, auto, unfused or unaware");
 }
 
 /* Opens the file before anything is loaded, so that a wrong name is found at once. */
@@ -829,6 +841,7 @@ static int run(program *a, int argc, char **argv)
         fputs(usage, stdout);
         return flush_tokens();
     }
+    a->desc.tile_rows = a->o.tile_rows;
     a->desc.chiplets = a->o.chiplets, a->desc.context = a->o.context;
     a->desc.steps = a->o.steps ? a->o.steps : TOKEN_STEPS;
     a->desc.prefill_rows = a->o.prefill_rows, a->desc.draws = a->o.temperature > 0;

@@ -32,6 +32,12 @@ typedef struct rank_engine {
 typedef struct session_desc {
     fleet_schedule schedule;
     uint32_t unfused;
+    /* 1: the same graph, planned without chiplets. The tiles of a layer are one flat list, each worker of the device takes
+       every n-th of them, neighbours on different chiplets, and each signals for itself. */
+    uint32_t unaware;
+    /* Rows of a tile of a linear layer, a multiple of 16, where HAS_ROW_TILES. 0: all rows; if unaware, those of a matrix
+       instruction, 16 */
+    uint32_t tile_rows;
     uint32_t chiplets; /* 0: as the device has */
     uint32_t workers;  /* in all, distributed to the chiplets; 0: all */
     uint32_t context;  /* tokens that a sequence has room for */
@@ -94,6 +100,8 @@ typedef struct session {
     uint32_t refused; /* 1: an argument is at fault */
     char error[ERROR_BYTES];
 } session;
+
+#define UNAWARE_TILE_ROWS 16u
 
 static int session_fail(session *s, const char *what, const char *why)
 {
@@ -375,6 +383,9 @@ static int session_begin(session *s, const model *m, const session_desc *desc)
                                             desc->schedule, s->error);
     if (s->error[0]) return -1;
     s->first.workers = decoder_workers(&s->d, &s->topology, desc->schedule);
+    s->d.unaware = desc->unaware != 0;
+    if (HAS_ROW_TILES && (desc->tile_rows || desc->unaware))
+        s->d.tile_rows = desc->tile_rows ? (uint16_t)desc->tile_rows : UNAWARE_TILE_ROWS;
     return 0;
 }
 
@@ -393,6 +404,7 @@ static int session_prepare(session *s, const request *requests, uint32_t n)
         return -1;
     p.topology = s->topology;
     p.schedule = desc->schedule, p.unfused = desc->unfused;
+    p.chiplet_unaware = desc->unaware, p.counter_levels = desc->unaware ? 1 : 2;
     p.ranks = m->ranks;
     if (decoder_plan(&s->memory, m, &s->d, decoder_graph, &p, &s->tasks, &s->device_tasks,
                      &s->plan))

@@ -1,9 +1,16 @@
 #!/usr/bin/env bash
-# The decoder of examples/qwen3 on an MI300X: a few layers with the dimensions of Qwen3-8B and a small vocabulary. Where
-# hipcc and an AMD GPU are, the times are measured. Elsewhere they are SIMULATED (tests/amdsim in timing mode), which takes
-# some minutes on two processors. Prints a table in Markdown.
+# The decoder of examples/qwen3 on an MI300X: a few layers with the dimensions of Qwen3-8B and a small vocabulary, planned
+# with chiplets and without. Where hipcc and an AMD GPU are, the times are measured. Elsewhere they are SIMULATED
+# (tests/amdsim in timing mode), which takes up to half an hour on two processors, or with FLEET_LAYERS=1 ten minutes. Prints a
+# table in Markdown, and the time of a launch with one empty task.
 #
-#   tests/bench/on_amd.sh [BATCH...]      default: 1 8 32 64
+#   tests/bench/on_amd.sh [BATCH...]      default: 1 8 16 32 64
+#
+# The plans: `static` gives each chiplet a run of columns of each linear layer, and its workers whole columns; they signal
+# chiplet by chiplet. `unaware` is the same graph as it is planned for a device whose workgroups are all alike: a flat grid of
+# tiles of 16 rows and 16 columns, row tiles of a column one after the other; workgroup i of n takes tiles i, i + n, ..., and
+# signals for itself. Neighbouring workgroups are on different chiplets. `unaware+64` has tiles of 64 rows instead,
+# `static+16` tiles of 16 rows in each chiplet's run of columns.
 #
 # On an MI300X: run this and send back the file tests/build/bench/on_amd.txt. It holds the table and what would calibrate
 # the simulator's model of time: latencies, hand-overs between workgroups, barriers, streams (tests/amdsim/tests/timed). On
@@ -11,13 +18,13 @@
 #
 # Environment:
 #   FLEET_LAYERS    layers of the model (default: 3)
-#   FLEET_SCHEDULE  default: static
+#   FLEET_PLANS     schedules of the decoder, with "+N": tiles of N rows (default: static unaware)
 #   AMDSIM_TIMING   changes constants of the simulator's model: name=value,... (tests/amdsim/README.md)
 #   LIMIT           seconds that a run may take (default: 900)
 set -eu
 # shellcheck source=tests/setup.sh
 . "$(dirname "$0")/../setup.sh"
-[ $# -gt 0 ] || set -- 1 8 32 64
+[ $# -gt 0 ] || set -- 1 8 16 32 64
 trap hip_leave EXIT
 out=tests/build/bench
 here=$repo/$out
@@ -44,7 +51,8 @@ build() { # FILE PROGRAM [OPTION...]
         die "$file does not build"
     fi
 }
-build examples/qwen3/qwen3.c "$out/on_amd/qwen3" -x hip "${stb_flags[@]}"
+build examples/qwen3/qwen3.c "$out/on_amd/qwen3" -x hip -DHAS_ROW_TILES=1u "${stb_flags[@]}"
+build tests/bench/launch.c "$out/on_amd/launch" -x hip
 build tests/amdsim/tests/timed/timed.hip "$out/on_amd/timed" -std=c++17
 hip_run tee "$out/on_amd/config.json" >/dev/null <<END
 {
@@ -76,14 +84,14 @@ simulated_cells() { # STEPS PLAIN_READ_TBS
         /^amdsim: / { mine = / grid .* block / && /decode/ }
         !mine { next }
         /^ *timed: / { us = $2 }
-        / read: HBM / { hbm = $3; l2 = $0; sub(/.*L2 hits /, "", l2); sub(/ .*/, "", l2) }
+        / read: HBM / { hbm = $3; mall = $0; sub(/.*MALL /, "", mall); sub(/ .*/, "", mall); l2 = $0; sub(/.*L2 hits /, "", l2); sub(/ .*/, "", l2) }
         /buffer_wbl2/ { a = $0; sub(/.*narrower /, "", a); sub(/,.*/, "", a); w = $0; sub(/.*wbl2 /, "", w); sub(/,.*/, "", w) }
         /^ *wave time \(/ { t = $0; sub(/^[^)]*\): /, "", t); split(t, part, "; "); waits = part[1] "; " part[2] "; " part[3] }
         END {
             if (!us) exit 1
             rate = hbm / us
-            printf "%.0f us | %.0f MB | %.2f TB/s | %.0f%% | %.0f MB | %d | %d | %s", us / steps, hbm / steps, rate,
-                100 * rate / plain, l2 / steps, w / steps, a / steps, waits
+            printf "%.0f us | %.0f MB | %.2f TB/s | %.0f%% | %.0f MB | %.0f MB | %d | %d | %s", us / steps, hbm / steps, rate,
+                100 * rate / plain, (hbm + mall) / steps, l2 / steps, w / steps, a / steps, waits
         }' "$log"
 }
 
@@ -97,23 +105,27 @@ else
     run "latencies, hand-overs, barriers, streams" "$out/on_amd/timed" || true # out of range is a finding
 fi
 
+launch="? us"
+if run "launches with one empty task" "$out/on_amd/launch"; then launch=$(sed -n 's/ launch: */ /p' "$log" | paste -sd, | sed 's/,/, /g'); else failed=1; fi
+
 {
     echo "$device, $(date -u +%F), commit $(git -C "$repo" rev-parse --short HEAD 2>/dev/null || echo unknown):" \
-        "${FLEET_LAYERS:-3} layers of Qwen3-8B, ${FLEET_SCHEDULE:-static}, means over $steps steps${plain:+; a plain read reaches $plain TB/s}"
+        "${FLEET_LAYERS:-3} layers of Qwen3-8B, means over $steps steps${plain:+; a plain read reaches $plain TB/s}; a launch with one empty task: $launch"
     echo
     if [ -n "$hip_runtime" ]; then
-        echo "| batch | a step | from HBM | rate | of a plain read | L2 hits | write-backs | atomics | wave time |"
-        echo "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+        echo "| batch | plan | a step | from HBM | rate | of a plain read | past L2 | L2 hits | write-backs | atomics | wave time |"
+        echo "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     else
-        echo "| batch | TPOT | read | of a plain read |"
-        echo "| --- | --- | --- | --- |"
+        echo "| batch | plan | TPOT | read | of a plain read |"
+        echo "| --- | --- | --- | --- | --- |"
     fi
 } | tee "$here/on_amd.md"
-for batch; do
+for batch; do for plan in ${FLEET_PLANS:-static unaware}; do
     cells="failed, see $report"
-    options=(--random-weights --prompt-ids 1 --steps "$steps" --ignore-eos --batch "$batch" --schedule "${FLEET_SCHEDULE:-static}")
+    options=(--random-weights --prompt-ids 1 --steps "$steps" --ignore-eos --batch "$batch" --schedule "${plan%+*}")
+    [ "${plan%+*}" = "$plan" ] || options+=(--tile-rows "${plan#*+}")
     [ -n "$hip_runtime" ] || options+=(--bench)
-    if run "batch $batch" "$out/on_amd/qwen3" "$out/on_amd" "${options[@]}"; then
+    if run "batch $batch, $plan" "$out/on_amd/qwen3" "$out/on_amd" "${options[@]}"; then
         if [ -n "$hip_runtime" ]; then
             cells=$(simulated_cells $steps "$plain") || failed=1
         else
@@ -122,8 +134,8 @@ for batch; do
     else
         failed=1
     fi
-    echo "| $batch | $cells |" | tee -a "$here/on_amd.md"
-done
+    echo "| $batch | $plan | $cells |" | tee -a "$here/on_amd.md"
+done; done
 cat "$here/on_amd.md" >>"$report"
 rm -f "$log" "$here/on_amd.md"
 echo "details: $report" >&2

@@ -50,8 +50,8 @@ static void unload(loaded *l)
     qwen3_close(&l->checkpoint);
 }
 
-/* static, chiplet, dynamic, auto, unfused; chiplets have unequal numbers of workers, wherever there are several. Pages are
-   in order with seed 1 only. */
+/* static, chiplet, dynamic, auto, unfused, each with chiplets and now and then unaware of them, and with tiles of some or all
+   rows; chiplets have unequal numbers of workers, wherever there are several. Pages are in order with seed 1 only. */
 #define SCHEDULES 5u
 static session_desc setting(uint32_t schedule, uint32_t chiplets, uint32_t engine, uint64_t seed)
 {
@@ -59,6 +59,7 @@ static session_desc setting(uint32_t schedule, uint32_t chiplets, uint32_t engin
     memset(&d, 0, sizeof d);
     d.schedule = schedule < 4 ? (fleet_schedule)schedule : FLEET_SCHEDULE_STATIC;
     d.unfused = schedule == 4;
+    d.unaware = seed % 3 == 2, d.tile_rows = 16 * (uint32_t)(seed % 5);
     d.chiplets = chiplets;
     d.workers = chiplets * (1 + (uint32_t)(seed % 3)) + (chiplets > 1);
     d.seed = d.host.seed = seed, d.page_seed = seed - 1;

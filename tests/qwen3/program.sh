@@ -45,7 +45,7 @@ writes() {
 # ---- what it is for
 
 ends help 0 "--prompt-ids IDS" --help
-for schedule in static chiplet dynamic auto unfused; do
+for schedule in static chiplet dynamic auto unfused unaware; do
     ends $schedule 0 "launch to first token" $dense --prompt-ids 318 --steps 6 --schedule $schedule --chiplets 2
     is "$schedule/tokens" "$(cat "$OUT/stdout")" "tokens: 195 361 480 368 490 190"
 done

@@ -91,7 +91,8 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
 FLEET_DEVICE fleet_status multiply_experts(const fleet_ctx *ctx, weight_source *source,
                                            const task_args *task, uint32_t n, linear_lds *l,
                                            uint32_t rows);
-/* Computes 1 / root mean square of each row, which is in l->scale after the caller's next barrier. */
+/* Computes 1 / root mean square of `rows` rows from tile_row_of(l) on, which is in l->scale after the caller's next
+   barrier. Overwrites l->sums. */
 FLEET_DEVICE void rms_scales(const fleet_ctx *ctx, const task_args *task, const linear_lds *l,
                              uint32_t rows);
 /* Begins to copy to l->prefetched what the sums of these columns will be added to. */
@@ -129,7 +130,7 @@ FLEET_DEVICE linear_lds linear_lds_of(const fleet_ctx *ctx, uint32_t rows)
     l.extra = l.chooses + MAX_ROWS;
     l.prefetched = (float *)l.extra, l.prefetched_rows = PREFETCHED_ROWS,
     l.prefetched_stride = MAX_PANEL_TILES * TILE_N;
-    l.reciprocal = reciprocal_of(rows);
+    l.first_row = 0, l.reciprocal = reciprocal_of(rows);
     return l;
 }
 

@@ -16,7 +16,7 @@ FLEET_DEVICE void apply_epilogue(const fleet_ctx *ctx, const task_args *task, co
 {
     const decoder *d = &task->d;
     const uint32_t rows = in->rows, column = first * TILE_N, half = TILE_N / 2,
-                   reciprocal = l->reciprocal;
+                   reciprocal = l->reciprocal, row = tile_row_of(l);
     if (task->epilogue == EPILOGUE_ARGMAX) {
         argmax_columns(ctx, d, l, column,
                        d->vocab - column < tiles * TILE_N ? d->vocab - column : tiles * TILE_N,
@@ -40,7 +40,8 @@ FLEET_DEVICE void apply_epilogue(const fleet_ctx *ctx, const task_args *task, co
         for (uint32_t i = ctx->thread; i < tiles * rows * TILE_N; i += ctx->threads) {
             const uint32_t t = fast_div(i / TILE_N, reciprocal), r = i / TILE_N - t * rows,
                            c = column + t * TILE_N + i % TILE_N;
-            if (c < task->columns) task->floats[r * task->columns + c] = l->sums[i] * l->scale[r];
+            if (c < task->columns)
+                task->floats[(row + r) * task->columns + c] = l->sums[i] * l->scale[row + r];
         }
     } else {
         const residual from = residual_of(task, l, column, rows);
@@ -68,8 +69,23 @@ FLEET_DEVICE void expert_operand(const task_args *task, const expert_panel *p, o
     in->panel_tiles = p->tiles;
 }
 
+/* Goes to the tile of M with this number, if it is another than the last one, and computes the scales of its rows. The
+   caller's sums and scales have been used when all threads are here. */
+FLEET_DEVICE void begin_row_tile(const fleet_ctx *ctx, const task_args *task, operand *in,
+                                 linear_lds *l, uint32_t tile, uint32_t rows)
+{
+    const uint32_t first = tile * task->shape.tile_m, left = rows - first;
+    if (in->rows && first == l->first_row) return;
+    fleet_barrier(ctx);
+    l->first_row = in->first = first;
+    in->rows = left < task->shape.tile_m ? left : task->shape.tile_m;
+    l->reciprocal = reciprocal_of(in->rows);
+    if (task->epilogue != EPILOGUE_RESIDUAL) rms_scales(ctx, task, l, in->rows);
+}
+
 /* A linear layer: the RMS norm before it, the product, and its epilogue. All rows of the step are
-   one tile of M, so that each weight is read once, by one worker. `has_experts`, a constant: the layer may also be the
+   one tile of M, so that each weight is read once, by one worker; or they are several tiles, in sessions that ask for it
+   (session_desc.tile_rows). `has_experts`, a constant: the layer may also be the
    gates and ups of experts (EPILOGUE_EXPERTS). */
 FLEET_DEVICE fleet_status linear_tile(const fleet_ctx *ctx, const task_args *args,
                                       const uint32_t has_experts)
@@ -79,6 +95,7 @@ FLEET_DEVICE fleet_status linear_tile(const fleet_ctx *ctx, const task_args *arg
     const decoder *d = &task->d;
     const uint32_t rows = row_count_of(task);
     const uint32_t of_experts = has_experts && task->epilogue == EPILOGUE_EXPERTS;
+    const uint32_t row_tiles = of_experts ? 1 : row_tiles_of(task, rows);
     operand in = step_operand(task, rows);
     linear_lds l;
     panel_range range;
@@ -88,10 +105,14 @@ FLEET_DEVICE fleet_status linear_tile(const fleet_ctx *ctx, const task_args *arg
     if (!of_experts) multiply_begin(&weights, &in);
     l = linear_lds_of(ctx, rows);
     range = of_experts ? expert_panels_of_worker(task, ctx, (uint32_t)*d->n_active)
-                       : panels_of_worker(task, ctx);
-    if (task->epilogue != EPILOGUE_RESIDUAL) rms_scales(ctx, task, &l, rows); /* overwrites sums */
+                       : tiles_of_worker(task, ctx, row_tiles);
+    if (row_tiles > 1)
+        in.rows = 0; /* there is no tile yet */
+    else if (task->epilogue != EPILOGUE_RESIDUAL)
+        rms_scales(ctx, task, &l, rows);
     if (task->epilogue == EPILOGUE_ARGMAX) argmax_begin(ctx, d, &l, rows);
-    for (uint32_t n = range.first; n < range.end; n += range.step) {
+    for (uint32_t tile = range.first; tile < range.end; tile += range.step) {
+        const uint32_t n = row_tiles > 1 ? tile / row_tiles : tile;
         const bf16 *from = panel_weights(task, n);
         uint32_t first = n * in.panel_tiles, left = task->shape.n / TILE_N - first;
         if (of_experts) {
@@ -102,13 +123,16 @@ FLEET_DEVICE fleet_status linear_tile(const fleet_ctx *ctx, const task_args *arg
             l.reciprocal = reciprocal_of(in.rows);
             multiply_begin(&weights, &in);
         }
+        if (row_tiles > 1) begin_row_tile(ctx, task, &in, &l, tile - n * row_tiles, rows);
         if (task->epilogue == EPILOGUE_RESIDUAL && rows <= PREFETCHED_ROWS) {
             fleet_barrier(ctx); /* the epilogue of the last panel has read the prefetched rows */
             prefetch_residual(ctx, task, &l, first * TILE_N, in.panel_tiles * TILE_N, rows);
         }
-        weights_next(&weights, !of_experts && n + range.step < range.end
-                                   ? panel_weights(task, n + range.step)
-                                   : NULL);
+        weights_next(&weights,
+                     !of_experts && tile + range.step < range.end
+                         ? panel_weights(task, row_tiles > 1 ? (tile + range.step) / row_tiles
+                                                             : tile + range.step)
+                         : NULL);
         /* After a failure it goes on: the other waves wait at barriers. */
         status = multiply(ctx, &weights, from, &in, &l);
         /* The last panel may not be full. */

@@ -32,7 +32,8 @@ typedef struct linear_lds {
     /* [rows + 1][prefetched_stride], if there are at most prefetched_rows rows: see residual_of */
     float *prefetched;
     uint32_t prefetched_rows, prefetched_stride;
-    uint32_t reciprocal; /* of the row count, for fast_div */
+    uint32_t first_row;  /* of the tile: see tile_row_of */
+    uint32_t reciprocal; /* of its row count, for fast_div */
 } linear_lds;
 #define ARGMAX_LANES (THREADS / MAX_ROWS)
 #define LINEAR_LDS_BYTES ((PARTIAL_FLOATS + SUM_FLOATS + MAX_ROWS * (2 + 2 * ARGMAX_LANES)) * 4)
@@ -68,6 +69,17 @@ FLEET_DEVICE expert_panel expert_panel_of(const task_args *task, uint32_t i)
     return p;
 }
 
+/* The first row of the tile at hand, 0 if all rows of a step are one tile of M. */
+FLEET_DEVICE uint32_t tile_row_of(const linear_lds *l)
+{
+    return HAS_ROW_TILES ? l->first_row : 0;
+}
+/* Tiles of M of a step with so many rows. */
+FLEET_DEVICE uint32_t row_tiles_of(const task_args *task, uint32_t rows)
+{
+    return !HAS_ROW_TILES || rows <= task->shape.tile_m ? 1 : ceil_div(rows, task->shape.tile_m);
+}
+
 /* What the sums of a panel are added to, and the weights of the next norm: in memory, or in LDS if
    the backend has prefetched them (prefetch_residual). */
 typedef struct residual {
@@ -78,7 +90,8 @@ FLEET_DEVICE residual residual_of(const task_args *task, const linear_lds *l, ui
                                   uint32_t rows)
 {
     residual r;
-    r.h = task->d.h + column, r.norm = task->norm + column, r.step = task->d.hidden;
+    r.h = task->d.h + tile_row_of(l) * task->d.hidden + column;
+    r.norm = task->norm + column, r.step = task->d.hidden;
     if (rows <= l->prefetched_rows) {
         r.step = l->prefetched_stride;
         r.h = l->prefetched, r.norm = l->prefetched + rows * r.step;
@@ -105,16 +118,22 @@ typedef struct panel_range {
     uint32_t first, step;
 } panel_range;
 
-FLEET_DEVICE panel_range panels_of_worker(const task_args *task, const fleet_ctx *ctx)
+/* The same of tiles, if each panel has `row_tiles` tiles of M: tile t is tile t % row_tiles of panel t / row_tiles, so that
+   workers which are neighbours read the same weights. */
+FLEET_DEVICE panel_range tiles_of_worker(const task_args *task, const fleet_ctx *ctx,
+                                         uint32_t row_tiles)
 {
     const fleet_partition part = fleet_linear_partition(&task->shape, ctx->slice, ctx->slices);
-    const uint32_t n = ctx->tile_num;
+    const uint32_t n = ctx->tile_num, before = task->first_worker * row_tiles;
     panel_range t;
-    const uint32_t offset = task->first_worker < n ? task->first_worker : task->first_worker % n,
-                   mine = ctx->tile_index + n - offset;
-    t.begin = part.first_n, t.end = part.first_n + part.n_tiles;
+    const uint32_t offset = before < n ? before : before % n, mine = ctx->tile_index + n - offset;
+    t.begin = part.first_n * row_tiles, t.end = (part.first_n + part.n_tiles) * row_tiles;
     t.first = t.begin + (mine < n ? mine : mine - n), t.step = n;
     return t;
+}
+FLEET_DEVICE panel_range panels_of_worker(const task_args *task, const fleet_ctx *ctx)
+{
+    return tiles_of_worker(task, ctx, 1);
 }
 /* Those of the active experts, which workers of all chiplets share. */
 FLEET_DEVICE panel_range expert_panels_of_worker(const task_args *task, const fleet_ctx *ctx,

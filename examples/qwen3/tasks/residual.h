@@ -12,7 +12,7 @@ FLEET_DEVICE void store_residual(const fleet_ctx *ctx, const task_args *task, co
                                  uint32_t rows)
 {
     const decoder *d = &task->d;
-    const uint32_t fours = TILE_N / 4;
+    const uint32_t fours = TILE_N / 4, first = tile_row_of(l);
     for (uint32_t i = ctx->thread; i < tiles * rows * fours; i += ctx->threads) {
         const uint32_t t = fast_div(i / fours, l->reciprocal), r = i / fours - t * rows,
                        c = t * TILE_N + i % fours * 4;
@@ -24,9 +24,9 @@ FLEET_DEVICE void store_residual(const fleet_ctx *ctx, const task_args *task, co
         }
         for (uint32_t j = 0; j < 4; j++) next.value[j] = h.value[j] * norm.value[j];
         store_vec4(l->sums + i * 4, h);
-        store_vec4(d->h + r * d->hidden + column + c, h);
-        store_acts(d->x + act_at(r, column + c, d->hidden), d->two_terms * MAX_ROWS * d->hidden,
-                   next);
+        store_vec4(d->h + (first + r) * d->hidden + column + c, h);
+        store_acts(d->x + act_at(first + r, column + c, d->hidden),
+                   d->two_terms * MAX_ROWS * d->hidden, next);
     }
     store_squares(ctx, d, l, column, tiles, rows);
 }

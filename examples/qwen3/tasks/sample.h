@@ -48,24 +48,25 @@ FLEET_DEVICE void argmax_begin(const fleet_ctx *ctx, const decoder *d, const lin
 FLEET_DEVICE void argmax_columns(const fleet_ctx *ctx, const decoder *d, const linear_lds *l,
                                  uint32_t column, uint32_t columns, uint32_t rows)
 {
+    const uint32_t first = tile_row_of(l);
     for (uint32_t i = ctx->thread; i < rows * ARGMAX_LANES; i += ctx->threads) {
-        const uint32_t r = i / ARGMAX_LANES;
-        float best = l->best[i];
-        int32_t token = l->best_token[i];
-        if (!l->chooses[r]) continue;
+        const uint32_t r = i / ARGMAX_LANES, at = first * ARGMAX_LANES + i;
+        float best = l->best[at];
+        int32_t token = l->best_token[at];
+        if (!l->chooses[first + r]) continue;
         for (uint32_t c = i % ARGMAX_LANES; c < columns; c += ARGMAX_LANES) {
-            const float logit =
-                nan_to_inf(l->sums[(c / TILE_N * rows + r) * TILE_N + c % TILE_N] * l->scale[r]);
+            const float logit = nan_to_inf(l->sums[(c / TILE_N * rows + r) * TILE_N + c % TILE_N] *
+                                           l->scale[first + r]);
             if (is_better(logit, (int32_t)(column + c), best, token))
                 best = logit, token = (int32_t)(column + c);
         }
-        l->best[i] = best, l->best_token[i] = token;
+        l->best[at] = best, l->best_token[at] = token;
     }
     for (uint32_t i = ctx->thread; d->logits && i < rows * columns; i += ctx->threads) {
         const uint32_t r = i / columns, c = i % columns;
-        if (l->chooses[r] == 2)
-            d->logits[logits_at(d, (uint32_t)d->b->row[r].sequence) + column + c] =
-                l->sums[(c / TILE_N * rows + r) * TILE_N + c % TILE_N] * l->scale[r];
+        if (l->chooses[first + r] == 2)
+            d->logits[logits_at(d, (uint32_t)d->b->row[first + r].sequence) + column + c] =
+                l->sums[(c / TILE_N * rows + r) * TILE_N + c % TILE_N] * l->scale[first + r];
     }
 }
 FLEET_DEVICE void argmax_end(const fleet_ctx *ctx, const decoder *d, const linear_lds *l,
