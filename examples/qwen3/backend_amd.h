@@ -9,6 +9,27 @@
 
 #include "backend_in_place.h"
 
+#define MAX_PANEL_TILES 1u
+#define PARTIAL_FLOATS (MAX_WAVES * MAX_ROWS * TILE_N)
+
+FLEET_HOST_DEVICE size_t act_at(uint32_t row, uint32_t k, uint32_t width)
+{
+    return (size_t)row * width + k;
+}
+
+/* Adds up the partial sums of the waves, [waves][MAX_ROWS][TILE_N], in their order. */
+FLEET_DEVICE void reduce_partials(const fleet_ctx *ctx, const linear_lds *l, uint32_t rows)
+{
+    const uint32_t waves = ctx->threads / fleet_wave_size();
+    fleet_barrier(ctx);
+    for (uint32_t i = ctx->thread; i < rows * TILE_N; i += ctx->threads) {
+        float sum = 0;
+        for (uint32_t w = 0; w < waves; w++) sum += l->partials[w * MAX_ROWS * TILE_N + i];
+        l->sums[i] = sum;
+    }
+    fleet_barrier(ctx);
+}
+
 #define IN_FLIGHT(loads)                                                                           \
     ((loads) < 4 ? 8u : (loads) < 8 ? 4u : 2u) /* blocks in flight, of 1 KB each */
 #define MFMA_ROWS 16u
@@ -370,6 +391,19 @@ FLEET_DEVICE void floats_of(words4 words, float *to)
 
 #define VECTORS_IN_FLIGHT 8u
 
+/* A page of a head: its keys, row after row, then its values. */
+FLEET_HOST_DEVICE uint32_t page_size(const decoder *d)
+{
+    return 2 * PAGE_TOKENS * d->head_dim;
+}
+FLEET_HOST_DEVICE uint32_t key_at(const decoder *d, uint32_t row, uint32_t i)
+{
+    return row * d->head_dim + i;
+}
+FLEET_HOST_DEVICE uint32_t value_at(const decoder *d, uint32_t row, uint32_t i)
+{
+    return (PAGE_TOKENS + row) * d->head_dim + i;
+}
 /* n: a multiple of VECTOR; the query is in LDS. After the last vector, loads the last one again. */
 FLEET_DEVICE float dot(const float *a, const kv_t *b, uint32_t n)
 {

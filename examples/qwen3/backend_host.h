@@ -1,9 +1,12 @@
-/* backend_host.h: products on the CPU, with the compiler's vectors, which GCC and Clang map to the machine's. A block of
-   packed weights is k after k, TILE_N columns each: a vector of sums has one column in each element. */
+/* backend_host.h: products on the CPU, with the compiler's vectors, which GCC and Clang map to the machine's. A vector of
+   sums has a column of a tile in each element. */
 #ifndef QWEN3_BACKEND_HOST_H
 #define QWEN3_BACKEND_HOST_H
 
 #include "backend_in_place.h"
+
+#define MAX_PANEL_TILES 4u
+#define PARTIAL_FLOATS 8192u /* there are none; other tasks need the room */
 
 #define ROLLED
 
@@ -35,79 +38,201 @@ FLEET_DEVICE void multiply_begin(weight_source *source, const operand *in)
     FLEET_UNUSED(source), FLEET_UNUSED(in);
 }
 
-typedef float floats16 __attribute__((vector_size(64)));
-typedef uint32_t words16 __attribute__((vector_size(64)));
-typedef uint16_t halves16 __attribute__((vector_size(32)));
+/* Vectors, rows that are multiplied together, and tiles times rows whose sums are in registers. */
+#if defined(__AVX512F__)
+#define LANES 16u
+#define ROW_BLOCK 8u
+#define SUM_TILES 16u
+#elif defined(__AVX__)
+#define LANES 8u
+#define ROW_BLOCK 4u
+#define SUM_TILES 4u
+#elif defined(__aarch64__)
+#define LANES 4u
+#define ROW_BLOCK 4u
+#define SUM_TILES 4u
+#else
+#define LANES 4u
+#define ROW_BLOCK 2u
+#define SUM_TILES 2u
+#endif
+#define TILE_VECTORS (TILE_N / LANES)
+typedef float floats __attribute__((vector_size(LANES * 4)));
+typedef uint32_t words __attribute__((vector_size(LANES * 4)));
 
+#define UNROLLED _Pragma("GCC unroll 32")
+/* For functions whose last parameters are constants where they are called. */
+#define SPECIALIZED static inline __attribute__((always_inline, unused))
+
+/* Two k's of a column are the halves of a word: a shift or a mask makes a float of one. */
 FLEET_HOST_DEVICE uint32_t pack_at(uint32_t column, uint32_t k, uint32_t inner_k)
 {
     FLEET_UNUSED(inner_k);
-    return k * TILE_N + column;
+    return (k / 2 * TILE_N + column) * 2 + k % 2;
 }
-
+/* The tiles of a panel alternate, block by block: a panel is read from its beginning to its end. */
 FLEET_HOST_DEVICE size_t weight_at(uint32_t column, uint32_t k, uint32_t panel_tiles,
                                    uint32_t inner_k)
 {
-    FLEET_UNUSED(panel_tiles);
-    return k / BLOCK_K * BLOCK_K * TILE_N + pack_at(column, k % BLOCK_K, inner_k);
+    const size_t block = (size_t)(k / BLOCK_K) * panel_tiles + column / TILE_N;
+    return block * BLOCK_K * TILE_N + pack_at(column % TILE_N, k % BLOCK_K, inner_k);
 }
 
-FLEET_DEVICE void load_weights(const bf16 *from, floats16 *to)
+/* VECTOR k's of eight rows are neighbours. With whole rows one after the other, the same k's of several rows would lie in
+   the same set of the L1. */
+#define ACT_ROWS 8u
+FLEET_HOST_DEVICE size_t act_at(uint32_t row, uint32_t k, uint32_t width)
 {
-    halves16 half;
-    words16 bits;
-    memcpy(&half, from, sizeof half);
-    bits = __builtin_convertvector(half, words16) << 16;
-    memcpy(to, &bits, sizeof bits);
+    return ((size_t)(row / ACT_ROWS) * width + k / VECTOR * VECTOR) * ACT_ROWS +
+           row % ACT_ROWS * VECTOR + k % VECTOR;
 }
 
-#define PREFETCH_K 64u /* k's, 2 KB */
+/* Rows that are multiplied together. */
+typedef struct row_block {
+    uint32_t rows;
+    const float *x[ROW_BLOCK]; /* beyond `rows`, the last row again */
+    float *sum[ROW_BLOCK];
+} row_block;
 
-/* Even and odd k's have sums of their own, which makes two chains of additions. The order is the
-   same for any number of rows. */
-FLEET_DEVICE void multiply_rows(const bf16 *weights, const float *const *x, uint32_t rows,
-                                fleet_k_range k, floats16 *sum)
+/* Finds the next rows whose sums are wanted, from row i on. Returns the row after them. */
+FLEET_DEVICE uint32_t next_rows(const operand *in, const linear_lds *l, uint32_t i, row_block *b)
 {
-    floats16 even[2], odd[2];
-    memset(even, 0, sizeof even);
-    memset(odd, 0, sizeof odd);
-    for (uint32_t i = k.first; i < k.first + k.count; i += 2) {
-        floats16 a, b;
-        /* The hardware prefetcher stops at page ends. */
-        __builtin_prefetch(weights + (i + PREFETCH_K) * TILE_N);
-        load_weights(weights + i * TILE_N, &a);
-        load_weights(weights + (i + 1) * TILE_N, &b);
-        for (uint32_t r = 0; r < rows; r++) {
-            even[r] += x[r][i] * a;
-            odd[r] += x[r][i + 1] * b;
+    b->rows = 0;
+    for (; i < in->rows && b->rows < ROW_BLOCK; i++) {
+        if (in->wanted && !in->wanted[row_of(in, i)]) continue;
+        b->x[b->rows] = in->x + act_at(row_of(in, i), 0, in->k);
+        b->sum[b->rows++] = l->sums + (size_t)i * TILE_N;
+    }
+    for (uint32_t r = b->rows; b->rows && r < ROW_BLOCK; r++)
+        b->x[r] = b->x[r - 1], b->sum[r] = b->sum[r - 1];
+    return i;
+}
+
+/* The weights of some tiles. */
+typedef struct tile_block {
+    const bf16 *weights;
+    size_t step, tile_step; /* between blocks of a tile, and between tiles */
+    size_t sum_step;        /* between the sums of a row in two tiles */
+    uint32_t blocks;        /* of all k's */
+    uint32_t first, end;    /* those that are multiplied now */
+    size_t prefetched;      /* from a block to the one that is prefetched; 0: none is */
+} tile_block;
+#define LINE_WEIGHTS 32u                                                /* of a cache line */
+#define PREFETCHED_WEIGHTS ((size_t)MAX_PANEL_TILES * BLOCK_K * TILE_N) /* 4 KB */
+
+SPECIALIZED void prefetch_block(const bf16 *from, size_t tile_step, const uint32_t tiles)
+{
+    for (uint32_t t = 0; t < tiles; t++)
+        for (uint32_t line = 0; line < BLOCK_K * TILE_N; line += LINE_WEIGHTS)
+            __builtin_prefetch(from + t * tile_step + line);
+}
+
+/* Where vector v of a row's sums is. */
+SPECIALIZED float *sum_vector(const tile_block *w, const row_block *b, const uint32_t r,
+                              const uint32_t v)
+{
+    return b->sum[r] + v / TILE_VECTORS * w->sum_step + v % TILE_VECTORS * LANES;
+}
+/* Adds the products of k's and their weights to the sums, k after k. */
+SPECIALIZED void multiply_rows(const tile_block *w, const row_block *b, const uint32_t rows,
+                               const uint32_t tiles)
+{
+    const uint32_t vectors = tiles * TILE_VECTORS;
+    floats sum[ROW_BLOCK][MAX_PANEL_TILES * TILE_VECTORS];
+    size_t at = (size_t)w->first * BLOCK_K * ACT_ROWS;
+    UNROLLED
+    for (uint32_t n = 0; n < rows * vectors; n++) {
+        const uint32_t r = n / vectors, v = n % vectors;
+        if (w->first)
+            memcpy(&sum[r][v], sum_vector(w, b, r, v), sizeof sum[r][v]);
+        else
+            memset(&sum[r][v], 0, sizeof sum[r][v]);
+    }
+    for (uint32_t i = w->first; i < w->end; i++) {
+        const bf16 *block = w->weights + i * w->step;
+        if (w->prefetched) prefetch_block(block + w->prefetched, w->tile_step, tiles);
+        for (uint32_t k = 0; k < BLOCK_K; k += VECTOR, at += VECTOR * ACT_ROWS) {
+            UNROLLED
+            for (uint32_t j = 0; j < VECTOR; j += 2) {
+                const bf16 *pairs = block + (k + j) * TILE_N;
+                floats weight[2][MAX_PANEL_TILES * TILE_VECTORS]; /* of two k's */
+                UNROLLED
+                for (uint32_t v = 0; v < vectors; v++) {
+                    words pair, one;
+                    memcpy(&pair,
+                           pairs + v / TILE_VECTORS * w->tile_step + v % TILE_VECTORS * LANES * 2,
+                           sizeof pair);
+                    one = pair << 16;
+                    memcpy(&weight[0][v], &one, sizeof one);
+                    one = pair & 0xffff0000u;
+                    memcpy(&weight[1][v], &one, sizeof one);
+                }
+                UNROLLED
+                for (uint32_t n = 0; n < 2 * rows * vectors; n++) {
+                    const uint32_t odd = n / (rows * vectors), r = n / vectors % rows,
+                                   v = n % vectors;
+                    sum[r][v] += b->x[r][at + j + odd] * weight[odd][v];
+                }
+            }
         }
     }
-    for (uint32_t r = 0; r < rows; r++) sum[r] = even[r] + odd[r];
+    UNROLLED
+    for (uint32_t n = 0; n < rows * vectors; n++)
+        memcpy(sum_vector(w, b, n / vectors, n % vectors), &sum[n / vectors][n % vectors],
+               sizeof sum[0][0]);
+}
+/* As many tiles at a time as there are registers for. Chains of dependent additions are too few otherwise. */
+SPECIALIZED void multiply_tiles(tile_block *w, row_block *b, const bf16 *weights, uint32_t tiles,
+                                const uint32_t rows)
+{
+    const uint32_t most = SUM_TILES / rows < MAX_PANEL_TILES ? SUM_TILES / rows : MAX_PANEL_TILES;
+    for (uint32_t t = 0, n; t < tiles; t += n) {
+        w->weights = weights + t * w->tile_step;
+        n = tiles - t < most ? 1 : most;
+        if (n == most)
+            multiply_rows(w, b, rows, most);
+        else
+            multiply_rows(w, b, rows, 1);
+        for (uint32_t r = 0; r < ROW_BLOCK; r++) b->sum[r] += n * w->sum_step;
+    }
 }
 
-/* The weights are a tile's, [k][TILE_N]. */
+/* Blocks of a tile that all rows are multiplied by while the L1 holds them. */
+#define L1_BLOCKS 8u
+
+/* Waves share the rows. */
 FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, const bf16 *weights,
                                    const operand *in, const linear_lds *l)
 {
-    float *partials = l->partials + fleet_wave_id() * MAX_ROWS * TILE_N;
-    fleet_k_range all, k;
+    /* Tiles of experts are packed one by one. */
+    const uint32_t tiles = in->panel_tiles, together = in->list ? 1 : tiles;
+    const uint32_t waves = ctx->threads / fleet_wave_size();
+    tile_block w;
     FLEET_UNUSED(source);
-    all.first = 0, all.count = in->k;
-    k = fleet_split_k(all, BLOCK_K, fleet_wave_id(), ctx->threads);
-    for (uint32_t i = 0; i < in->rows; i += 2) {
-        const float *x[2];
-        floats16 sum[2];
-        x[0] = in->x + (size_t)row_of(in, i) * in->k;
-        if (i + 1 < in->rows) {
-            x[1] = in->x + (size_t)row_of(in, i + 1) * in->k;
-            multiply_rows(weights, x, 2, k, sum);
-            memcpy(partials + i * TILE_N, sum, sizeof sum);
-        } else {
-            multiply_rows(weights, x, 1, k, sum);
-            memcpy(partials + i * TILE_N, sum, sizeof sum[0]);
+    w.blocks = in->k / BLOCK_K;
+    w.step = (size_t)together * BLOCK_K * TILE_N;
+    w.tile_step = (in->list ? w.blocks : 1) * (size_t)(BLOCK_K * TILE_N);
+    w.sum_step = (size_t)in->rows * TILE_N;
+    fleet_barrier(ctx); /* the sums of the last product were read */
+    for (w.first = 0; w.first < w.blocks; w.first = w.end) {
+        uint32_t n = 0, row = 0;
+        w.end = w.blocks - w.first < L1_BLOCKS ? w.blocks : w.first + L1_BLOCKS;
+        while (row < in->rows) {
+            row_block b;
+            row = next_rows(in, l, row, &b);
+            w.prefetched = n == 0 ? PREFETCHED_WEIGHTS : 0;
+            if (b.rows == 0 || n++ % waves != fleet_wave_id()) continue;
+            if (b.rows == 1)
+                multiply_tiles(&w, &b, weights, tiles, 1);
+            else if (b.rows == 2 || ROW_BLOCK == 2)
+                multiply_tiles(&w, &b, weights, tiles, 2);
+            else if (b.rows <= 4 || ROW_BLOCK == 4)
+                multiply_tiles(&w, &b, weights, tiles, ROW_BLOCK < 4 ? ROW_BLOCK : 4);
+            else
+                multiply_tiles(&w, &b, weights, tiles, ROW_BLOCK);
         }
     }
-    reduce_partials(ctx, l, in->rows);
+    fleet_barrier(ctx);
     return FLEET_OK;
 }
 FLEET_DEVICE fleet_status multiply_experts(const fleet_ctx *ctx, weight_source *source,
@@ -149,20 +274,24 @@ FLEET_DEVICE kv_t kv_of_float(float f)
 {
     return f;
 }
-/* n: a multiple of VECTOR. */
-FLEET_DEVICE float dot(const float *a, const float *b, uint32_t n)
+
+/* A page of a head: [head_dim][PAGE_TOKENS] of its keys, then its values, row after row. */
+FLEET_HOST_DEVICE uint32_t padded_head(const decoder *d)
 {
-    float sum[VECTOR] = {0}, all = 0;
-    for (uint32_t i = 0; i < n; i += VECTOR)
-        for (uint32_t j = 0; j < VECTOR; j++) sum[j] += a[i + j] * b[i + j];
-    for (uint32_t j = 0; j < VECTOR; j++) all += sum[j];
-    return all;
+    return ceil_div(d->head_dim, LANES) * LANES;
 }
-FLEET_DEVICE void add_scaled_vectors(float *sum, const float *weights, const float *values,
-                                     uint32_t stride, uint32_t keys)
+FLEET_HOST_DEVICE uint32_t page_size(const decoder *d)
 {
-    for (uint32_t key = 0; key < keys; key++)
-        for (uint32_t j = 0; j < VECTOR; j++) sum[j] += weights[key] * values[key * stride + j];
+    return PAGE_TOKENS * (d->head_dim + padded_head(d));
+}
+FLEET_HOST_DEVICE uint32_t key_at(const decoder *d, uint32_t row, uint32_t i)
+{
+    FLEET_UNUSED(d);
+    return i * PAGE_TOKENS + row;
+}
+FLEET_HOST_DEVICE uint32_t value_at(const decoder *d, uint32_t row, uint32_t i)
+{
+    return PAGE_TOKENS * d->head_dim + row * padded_head(d) + i;
 }
 
 #endif /* QWEN3_BACKEND_HOST_H */

@@ -7,7 +7,6 @@
 
 #define K_ALIGN BLOCK_K
 #define STAGE_K BLOCK_K
-#define MAX_PANEL_TILES 1u
 #define SPLIT_K_QUADS 0u
 #define OUTLINED FLEET_DEVICE
 
@@ -22,11 +21,6 @@ FLEET_HOST_DEVICE uint32_t prefill_suits(uint32_t hidden, uint32_t q, uint32_t f
 {
     FLEET_UNUSED(hidden), FLEET_UNUSED(q), FLEET_UNUSED(ffn);
     return 0;
-}
-
-FLEET_HOST_DEVICE size_t act_at(uint32_t row, uint32_t k, uint32_t width)
-{
-    return (size_t)row * width + k;
 }
 
 FLEET_DEVICE uint32_t opaque(uint32_t x)
@@ -51,21 +45,7 @@ FLEET_DEVICE char *task_lds(const fleet_ctx *ctx)
     return (char *)ctx->lds;
 }
 
-#define PARTIAL_FLOATS (MAX_WAVES * MAX_ROWS * TILE_N)
-#define SUM_FLOATS (MAX_ROWS * TILE_N)
-
-/* Adds up the partial sums of the waves, [waves][MAX_ROWS][TILE_N], in their order. */
-FLEET_DEVICE void reduce_partials(const fleet_ctx *ctx, const linear_lds *l, uint32_t rows)
-{
-    const uint32_t waves = ctx->threads / fleet_wave_size();
-    fleet_barrier(ctx);
-    for (uint32_t i = ctx->thread; i < rows * TILE_N; i += ctx->threads) {
-        float sum = 0;
-        for (uint32_t w = 0; w < waves; w++) sum += l->partials[w * MAX_ROWS * TILE_N + i];
-        l->sums[i] = sum;
-    }
-    fleet_barrier(ctx);
-}
+#define SUM_FLOATS (MAX_ROWS * MAX_PANEL_TILES * TILE_N)
 
 typedef struct weight_source weight_source; /* a type of the backend */
 /* The backend's `multiply`. */
@@ -81,7 +61,8 @@ FLEET_DEVICE fleet_status multiply_each_expert(const fleet_ctx *ctx, weight_sour
     float *total = (float *)l->extra;
     fleet_status status = FLEET_OK;
     operand in;
-    in.x = task->x, in.low = task->x_low, in.list = NULL, in.k = task->shape.k, in.panel_tiles = 1;
+    in.x = task->x, in.low = task->x_low, in.list = in.wanted = NULL, in.k = task->shape.k,
+    in.panel_tiles = 1;
     for (uint32_t i = ctx->thread; i < rows * TILE_N; i += ctx->threads) total[i] = 0;
     for (uint32_t e = 0; e < active; e++) {
         in.first = (uint32_t)d->first_place[e],
@@ -128,19 +109,6 @@ FLEET_DEVICE void store_squares(const fleet_ctx *ctx, const decoder *d, const li
     }
 }
 
-/* A page of a head: its keys, row after row, then its values. */
-FLEET_HOST_DEVICE uint32_t page_size(const decoder *d)
-{
-    return 2 * PAGE_TOKENS * d->head_dim;
-}
-FLEET_HOST_DEVICE uint32_t key_at(const decoder *d, uint32_t row, uint32_t i)
-{
-    return row * d->head_dim + i;
-}
-FLEET_HOST_DEVICE uint32_t value_at(const decoder *d, uint32_t row, uint32_t i)
-{
-    return (PAGE_TOKENS + row) * d->head_dim + i;
-}
 /* Sums, row max and denominator. */
 FLEET_HOST_DEVICE uint32_t kv_partial_size(const decoder *d)
 {

@@ -61,6 +61,8 @@ FLEET_HOST_DEVICE uint32_t ceil_div(uint32_t a, uint32_t b)
 #define ACTS_ARE_ROUNDED 1u
 #define HAS_ROW_TILES                                                                              \
     0u /* 1: a linear layer may be cut into tiles of fewer rows than MAX_ROWS (session_desc.tile_rows) */
+#define CONTIGUOUS_PANELS 0u
+#define WATCH_NS 100000
 
 typedef bf16 act_t;
 typedef uint16_t kv_t; /* f16 */
@@ -98,6 +100,8 @@ FLEET_DEVICE float fast_ratio(float a, float b)
 #if !defined(HAS_ROW_TILES)
 #define HAS_ROW_TILES 0u /* by default: they cost scalar registers, which are spilled */
 #endif
+#define CONTIGUOUS_PANELS 0u
+#define WATCH_NS 100000
 
 typedef bf16 act_t;
 typedef uint16_t kv_t; /* f16 */
@@ -132,6 +136,8 @@ FLEET_DEVICE float fast_ratio(float a, float b)
 #define KV_BLOCK 64u
 #define ACTS_ARE_ROUNDED 0u
 #define HAS_ROW_TILES 1u
+#define CONTIGUOUS_PANELS 1u /* a worker's panels of a layer are neighbours, not every n-th one */
+#define WATCH_NS 2000000     /* the watch takes a processor from the workers */
 
 typedef float act_t; /* an activation, as matrix products read it */
 typedef float kv_t;  /* a key or value element */

@@ -429,7 +429,7 @@ static void *watch_steps(void *user)
     watch *w = (watch *)user;
     session *s = w->s;
     const int32_t event = fleet_plan_event(s->plan, "next");
-    const struct timespec pause = {0, 100000};
+    const struct timespec pause = {0, WATCH_NS};
     while (w->steps < s->steps) {
         const uint32_t is_over = __atomic_load_n(&w->is_over, __ATOMIC_ACQUIRE);
         uint32_t done = 0;

@@ -16,6 +16,8 @@
 #include "nvidia/attention.h"
 #include "nvidia/prefill.h"
 #include "nvidia/wgmma.h"
+#elif defined(FLEET_HOST)
+#include "host/attention.h"
 #else
 #include "tasks/attention.h"
 #endif

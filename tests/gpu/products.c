@@ -2,6 +2,7 @@
    paths: waves without k's, full and partial rings of blocks, one and several tiles of rows. */
 // run: asan
 // run: tsan
+// run: plain -march=native
 #include "settings.h"
 #include "examples/qwen3/tasks/linear.h"
 

@@ -1,5 +1,5 @@
-/* tasks/attention.h: attention on CPUs and AMD GPUs, in two grids: `attend` computes the partial result of each KV split,
-   `combine_kv_splits` combines the splits of each query. (nvidia/attention.h does both in one task.)
+/* tasks/attention.h: attention on AMD GPUs, in two grids: `attend` computes the partial result of each KV split,
+   `combine_kv_splits` combines the splits of each query. (nvidia/attention.h does both in one task; host/attention.h is for CPUs.)
 
    A query is a row of a sequence and one of the heads that share a KV head: query i is row i / group, head i % group. */
 #ifndef QWEN3_TASKS_ATTENTION_H

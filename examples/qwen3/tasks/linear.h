@@ -53,7 +53,7 @@ FLEET_DEVICE void apply_epilogue(const fleet_ctx *ctx, const task_args *task, co
 FLEET_DEVICE operand step_operand(const task_args *task, uint32_t rows)
 {
     operand in;
-    in.x = task->x, in.low = task->x_low, in.list = NULL, in.first = 0;
+    in.x = task->x, in.low = task->x_low, in.list = NULL, in.wanted = NULL, in.first = 0;
     in.k = task->shape.k, in.rows = rows,
     in.panel_tiles = MAX_PANEL_TILES > 1 ? task->shape.tile_n / TILE_N : 1;
     return in;
@@ -110,7 +110,7 @@ FLEET_DEVICE fleet_status linear_tile(const fleet_ctx *ctx, const task_args *arg
         in.rows = 0; /* there is no tile yet */
     else if (task->epilogue != EPILOGUE_RESIDUAL)
         rms_scales(ctx, task, &l, rows);
-    if (task->epilogue == EPILOGUE_ARGMAX) argmax_begin(ctx, d, &l, rows);
+    if (task->epilogue == EPILOGUE_ARGMAX) argmax_begin(ctx, d, &l, rows), in.wanted = l.chooses;
     for (uint32_t tile = range.first; tile < range.end; tile += range.step) {
         const uint32_t n = row_tiles > 1 ? tile / row_tiles : tile;
         const bf16 *from = panel_weights(task, n);

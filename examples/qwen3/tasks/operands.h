@@ -5,10 +5,11 @@
 #include "../decoder.h"
 
 /* The activations of a product, and the width of its panel. Row i is row list[i] of x, or first + i
-   without a list; its result is row first + i. */
+   without a list; its result is row first + i. With a list, the panel's tiles are packed one by one. */
 typedef struct operand {
     const act_t *x;
     const int32_t *list;
+    const int32_t *wanted; /* by row of x; 0: its sums may be left out; null: all are wanted */
     uint32_t first;
     uint32_t k;   /* columns of x */
     uint32_t low; /* offset of the low bf16 term from the high one; 0: there is one term */
@@ -114,7 +115,7 @@ FLEET_DEVICE uint32_t fast_div(uint32_t n, uint32_t reciprocal)
 
 /* The panels of a product that a worker computes: every `step`-th from `first` on. */
 typedef struct panel_range {
-    uint32_t begin, end; /* the chiplet's panels */
+    uint32_t begin, end; /* the chiplet's panels; of contiguous ones, `end` is the worker's own */
     uint32_t first, step;
 } panel_range;
 
@@ -126,9 +127,14 @@ FLEET_DEVICE panel_range tiles_of_worker(const task_args *task, const fleet_ctx 
     const fleet_partition part = fleet_linear_partition(&task->shape, ctx->slice, ctx->slices);
     const uint32_t n = ctx->tile_num, before = task->first_worker * row_tiles;
     panel_range t;
-    const uint32_t offset = before < n ? before : before % n, mine = ctx->tile_index + n - offset;
-    t.begin = part.first_n * row_tiles, t.end = (part.first_n + part.n_tiles) * row_tiles;
-    t.first = t.begin + (mine < n ? mine : mine - n), t.step = n;
+    const uint32_t offset = before < n ? before : before % n, turned = ctx->tile_index + n - offset,
+                   mine = turned < n ? turned : turned - n, tiles = part.n_tiles * row_tiles;
+    t.begin = part.first_n * row_tiles, t.end = t.begin + tiles;
+    t.first = t.begin + mine, t.step = n;
+    if (CONTIGUOUS_PANELS) {
+        t.first = t.begin + tiles * mine / n, t.step = 1;
+        t.end = t.begin + tiles * (mine + 1) / n;
+    }
     return t;
 }
 FLEET_DEVICE panel_range panels_of_worker(const task_args *task, const fleet_ctx *ctx)
