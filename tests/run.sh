@@ -171,10 +171,10 @@ count() { # NAME VERDICTS LOG
     if grep -q '^FAIL ' "$2"; then show "$3"; fi
 }
 
-# build_run LIMIT EXE COMPILER...: compiles, then runs for at most LIMIT seconds.
+# build_run EXE COMPILER...: compiles, then runs.
 build_run() {
-    local limit=$1 exe=$2
-    shift 2
+    local exe=$1
+    shift
     "$@" -o "$exe" || {
         echo "FAIL build: does not compile"
         return 1
@@ -185,12 +185,14 @@ build_run() {
         ulimit -Ss 1024
         export GLIBC_TUNABLES=glibc.pthread.stack_cache_size=1073741824
         GLIBC_TUNABLES+=:glibc.malloc.trim_threshold=1073741824:glibc.malloc.mmap_threshold=1073741824
-        timeout -k 5 "$(stretched "$limit")" ${fixed_addresses:+setarch -R} "$exe"
+        timeout -k 5 "$(limit)" ${fixed_addresses:+setarch -R} "$exe"
     )
 }
 
 # Deep runs do more, and are given more time.
 stretched() { if [ -n "${FLEET_DEEP:-}" ]; then echo $(($1 * 20)); else echo "$1"; fi; }
+# The seconds that one program may run: on a loaded machine it takes many times as long as on another.
+limit() { stretched 300; }
 
 # ThreadSanitizer of older compilers cannot place its shadow where addresses are much randomised.
 fixed_addresses=
@@ -473,7 +475,7 @@ compile_otherwise() {
         case ${FLEET_DEEP:+deep}:$name in deep:* | :06_*) check "hipcc/Og/$name" hip_device_only "$file" -Og -g ;; esac
         # On a CPU, example 07 takes a quarter of a minute without optimisation.
         case ${FLEET_DEEP:+deep}:$name in
-        deep:* | :0[1-6]_*) check "gcc/O0/$name" build_run 60 "$out/$name.O0" gcc -std=c11 -O0 -g "${warnings[@]}" -I. "${stb_flags[@]}" "$file" -pthread -lm ;;
+        deep:* | :0[1-6]_*) check "gcc/O0/$name" build_run "$out/$name.O0" gcc -std=c11 -O0 -g "${warnings[@]}" -I. "${stb_flags[@]}" "$file" -pthread -lm ;;
         esac
         case ${FLEET_DEEP:+deep}:$name in deep:* | :01_* | :02_*) ! have_nvcc || check "nvcc/G/$name" cuda_debug "$file" ;; esac
     done
@@ -494,7 +496,7 @@ hip_otherwise() { # FILE NAME OPTION...
     exe=$out/$(stem "$1").$2
     hip_cc -x hip -std=c++17 "${@:3}" "${warnings[@]}" --offload-arch=gfx942 "$1" -o "$exe" || return
     # One workgroup per CU: without optimisation, kernels take many registers.
-    hip_run env AMDSIM_XCDS=2 AMDSIM_CUS=16 ${hip_runtime:+"LD_LIBRARY_PATH=$hip_runtime"} timeout -k 5 "$(stretched 120)" "$exe"
+    hip_run env AMDSIM_XCDS=2 AMDSIM_CUS=16 ${hip_runtime:+"LD_LIBRARY_PATH=$hip_runtime"} timeout -k 5 "$(limit)" "$exe"
 }
 
 # Without a GPU, the kernels of the loop of tasks only become PTX: to assemble them for a debugger takes ptxas 25 s.
@@ -509,7 +511,7 @@ cuda_debug() { # FILE
         return
         ;;
     esac
-    [ -z "$gpu" ] || timeout -k 5 "$(stretched 120)" "$exe"
+    [ -z "$gpu" ] || timeout -k 5 "$(limit)" "$exe"
 }
 
 # ---- programs on the CPU
@@ -526,8 +528,6 @@ marks() { sed -n '1,12s|^// run: *||p' "$1" | grep . || echo asan; }
 is_whole() { marks "$1" | grep -qw whole; }
 
 libraries=(-pthread -lm)
-
-timeout_of() { stretched "$(marks "$1" | grep -o 'timeout=[0-9]*' | head -n 1 | cut -d= -f2 | grep . || echo 60)"; }
 
 # Most programs share one implementation for each way of building them, whatever their group: to compile it takes longer
 # than they do.
@@ -553,11 +553,11 @@ host_implementation() { # NAME FLAGS...
 }
 
 host_programs() { # reads the names of files
-    local file line word n compiler flags limit engine name linked part
+    local file line word n compiler flags engine name linked part
     while read -r file <&3; do
         n=0
         while read -r line; do
-            compiler=gcc flags=("${asan[@]}") limit=60 engine=threads linked=asan part='' name=''
+            compiler=gcc flags=("${asan[@]}") engine=threads linked=asan part='' name=''
             for word in $line; do
                 case $word in
                 asan) ;;
@@ -565,7 +565,6 @@ host_programs() { # reads the names of files
                 plain) flags=("${plain[@]}") name=.plain linked=plain ;;
                 model) compiler=examples/tools/memory_model.sh flags=("$implementations/memory_model.o") name=.model linked=model ;;
                 whole) linked='' ;;
-                timeout=*) limit=${word#*=} ;;
                 engine=*) engine=${word#*=} name=$name.$engine ;;
                 -*) flags+=("$word") ;;
                 *) die "$file: unknown word in its run line: $word" ;;
@@ -574,7 +573,7 @@ host_programs() { # reads the names of files
             n=$((n + 1)) name=$(stem "$file")$name
             if grep -qx "program $name" "$out/list"; then name=$name.$n; fi
             [ -z "$linked" ] || flags+=(-DFLEET_TEST_LINKED "$implementations/implementation.$linked.o")
-            program "$name" in_part "$part" with_engine "$engine" build_run "$limit" "$out/$name.exe" \
+            program "$name" in_part "$part" with_engine "$engine" build_run "$out/$name.exe" \
                 "$compiler" -std=c11 "${warnings[@]}" ${flags[@]+"${flags[@]}"} -I. -Itests "${stb_flags[@]}" "$file" "${libraries[@]}"
         done <<<"$(marks "$file")"
     done 3<&0
@@ -602,7 +601,7 @@ group_host() {
     host_implementations
     for file in $(find tests/host -name '*.sh' | sort); do # first, for they are long
         program "$(stem "$file").sh" env OUT="$out/$(stem "$file")" MODEL_FLAGS="${warnings[*]} ${stb_flags[*]-} $implementations/memory_model.o" \
-            timeout -k 5 "$(stretched 300)" bash "$file"
+            timeout -k 5 "$(stretched 900)" bash "$file"
     done
     host_programs < <(c_files tests/host tests/gpu)
 }
@@ -630,7 +629,7 @@ group_examples() {
     for file in $(example_files); do
         name=$(stem "$file")
         case ${FLEET_DEEP:+deep}:$name in :0[3578]_*) continue ;; esac
-        program "cpp17/$name" example "$name" build_run 60 "$out/$name.cpp17" \
+        program "cpp17/$name" example "$name" build_run "$out/$name.cpp17" \
             g++ -x c++ -std=c++17 -O1 "${warnings[@]}" -I. "${stb_flags[@]}" "$file" -pthread -lm
     done
     setup_mpi
@@ -644,7 +643,7 @@ over_processes() {
     mpicc -std=c11 -O1 "${warnings[@]}" -DFLEET_MPI -I. "${stb_flags[@]}" "$1" -o "$exe" -pthread -lm || return
     for n in 2 3 4; do
         OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=$mpi \
-            OMPI_MCA_btl_vader_backing_directory=$mpi timeout -k 5 "$(stretched 60)" \
+            OMPI_MCA_btl_vader_backing_directory=$mpi timeout -k 5 "$(limit)" \
             mpirun --oversubscribe -n "$n" "$exe" || return
     done
     [ -z "$(find "$mpi" -type f)" ] || {
@@ -691,12 +690,12 @@ group_qwen3() {
         check "alone/$(stem "$file")" gcc -std=c11 "${warnings[@]}" -I. "${stb_flags[@]}" -fsyntax-only -x c "$file"
     done
     program program env OUT="$out/program" FLAGS="${warnings[*]} ${stb_flags[*]-}" LIBRARIES="${qwen3_libraries[*]}" \
-        timeout -k 5 "$(stretched 120)" bash tests/qwen3/program.sh
+        timeout -k 5 "$(limit)" bash tests/qwen3/program.sh
     program ranks env OUT="$out/ranks" FLAGS="${warnings[*]} ${stb_flags[*]-}" LIBRARIES="${qwen3_libraries[*]}" \
-        timeout -k 5 "$(stretched 300)" bash tests/qwen3/ranks.sh
+        timeout -k 5 "$(limit)" bash tests/qwen3/ranks.sh
     [ -z "${FLEET_DEEP:-}" ] || runs=1000000
-    [ -z "${FLEET_DEEP:-}" ] || program huggingface env OUT="$out/huggingface" timeout -k 5 "$(stretched 60)" tests/qwen3/huggingface.sh
-    check fuzz env OUT="$out/fuzz" FUZZ_SECONDS="$(stretched 15)" timeout -k 5 "$(stretched 120)" tests/fuzz.sh qwen3 $runs
+    [ -z "${FLEET_DEEP:-}" ] || program huggingface env OUT="$out/huggingface" timeout -k 5 "$(limit)" tests/qwen3/huggingface.sh
+    check fuzz env OUT="$out/fuzz" FUZZ_SECONDS="$(stretched 15)" timeout -k 5 "$(limit)" tests/fuzz.sh qwen3 $runs
 }
 
 # The HTTP server, with an engine that has no model; and the decoder's engine. Deep runs: both together, and for longer.
@@ -710,7 +709,7 @@ group_serve() {
     # shellcheck disable=SC2086
     program load serve_load load tests/serve/engine_test.c $load
     program program env OUT="$out/program" FLAGS="${warnings[*]} ${stb_flags[*]-}" LIBRARIES="${libraries[*]}" \
-        timeout -k 5 "$(stretched 120)" tests/serve/program.sh
+        timeout -k 5 "$(limit)" tests/serve/program.sh
     host_programs < <(c_files tests/serve | grep -vE '/(engine_test|fuzz)\.c$')
     for compiler in clang g++ clang++; do
         case $compiler in *++) language="-x c++ -std=c++17" ;; *) language="-std=c11" ;; esac
@@ -722,7 +721,7 @@ group_serve() {
     for file in examples/serve/*.h; do
         check "alone/$(stem "$file")" gcc -std=c11 -D_GNU_SOURCE "${warnings[@]}" -fsyntax-only -x c "$file"
     done
-    check fuzz env OUT="$out/fuzz" FUZZ_SECONDS="$(stretched 15)" timeout -k 5 "$(stretched 120)" tests/fuzz.sh serve $runs
+    check fuzz env OUT="$out/fuzz" FUZZ_SECONDS="$(stretched 15)" timeout -k 5 "$(limit)" tests/fuzz.sh serve $runs
     [ -n "${FLEET_DEEP:-}" ] || return 0
     program load_qwen3 serve_load load_qwen3 examples/serve/engine_qwen3.c 200 5
     SANITIZE=thread program load.tsan serve_load load.tsan tests/serve/engine_test.c 500 20
@@ -730,13 +729,13 @@ group_serve() {
 }
 engine_qwen3() { # asan, tsan or plain
     local -n options=$1
-    build_run 120 "$out/engine_qwen3.$1.exe" gcc -std=c11 "${warnings[@]}" "${options[@]}" \
+    build_run "$out/engine_qwen3.$1.exe" gcc -std=c11 "${warnings[@]}" "${options[@]}" \
         -DENGINE_QWEN3 -I. -Itests "${stb_flags[@]}" tests/serve/engine.c "${libraries[@]}"
 }
 
 serve_load() { # NAME ENGINE CONNECTIONS SECONDS
     env OUT="$out/$1" ENGINE="$2" MODEL=tests/fixtures/qwen3-tiny FLAGS="${warnings[*]} ${stb_flags[*]-}" \
-        LIBRARIES="${libraries[*]}" timeout -k 5 "$(stretched 60)" tests/serve/load.sh "$3" "$4"
+        LIBRARIES="${libraries[*]}" timeout -k 5 "$(limit)" tests/serve/load.sh "$3" "$4"
 }
 
 # ---- HIP: examples and tests/gpu, run on gfx942
@@ -819,7 +818,7 @@ hip_decoder() { # CHECKPOINT
         settings=$(hip_settings "$1" | sed -n "$((n += 1))p")
         # shellcheck disable=SC2086
         decoder_verdict "$schedule" hip_run env $settings ${hip_runtime:+"LD_LIBRARY_PATH=$hip_runtime"} \
-            timeout -k 5 "$(stretched 240)" "$out/qwen3" "$1" --check "$1/expected.json" --schedule "$schedule"
+            timeout -k 5 "$(limit)" "$out/qwen3" "$1" --check "$1/expected.json" --schedule "$schedule"
     done
 }
 schedules="static chiplet dynamic auto unfused"
@@ -838,7 +837,7 @@ hip_seeds() { # FILE NAME
         echo 0 >"$base.rc"
         # shellcheck disable=SC2086
         on_gpu "$1" "$2" hip_run env $settings ${hip_runtime:+"LD_LIBRARY_PATH=$hip_runtime"} \
-            timeout -k 5 "$(timeout_of "$1")" "$out/$2" >"$base.log" 2>&1 </dev/null || echo $? >"$base.rc"
+            timeout -k 5 "$(limit)" "$out/$2" >"$base.log" 2>&1 </dev/null || echo $? >"$base.rc"
         verdicts "$2" "$base" >"$base.verdicts"
         if grep -q '^FAIL ' "$base.verdicts"; then
             sed "/^FAIL /s/\$/ [$settings]/" "$base.verdicts"
@@ -935,7 +934,7 @@ group_cuda() {
     for file in $(gpu_files); do
         name=$(stem "$file")
         ! succeeded "build/$name" ||
-            program "$name" on_gpu "$file" "$name" timeout -k 5 "$(timeout_of "$file")" "$out/$name"
+            program "$name" on_gpu "$file" "$name" timeout -k 5 "$(limit)" "$out/$name"
     done
     command -v compute-sanitizer >/dev/null || {
         skip sanitizer "needs compute-sanitizer, and a GPU that it supports"
@@ -954,7 +953,7 @@ group_cuda() {
 }
 sanitized() { # TOOL PROGRAM [TEST]
     ! succeeded "build/$2" ||
-        check "$1/$2" timeout -k 5 "$(stretched 180)" compute-sanitizer --tool "$1" --launch-count 400 --error-exitcode 99 "$out/$2" "${@:3}"
+        check "$1/$2" timeout -k 5 "$(limit)" compute-sanitizer --tool "$1" --launch-count 400 --error-exitcode 99 "$out/$2" "${@:3}"
 }
 
 # A program of the decoder for GPUs with rings of different sizes is refused, and one for sm_90 and sm_90a is not.
@@ -981,7 +980,7 @@ cuda_registers() { # LOG
 cuda_decoder() { # PROGRAM CHECKPOINT SCHEDULES
     local schedule
     for schedule in $3; do
-        decoder_verdict "$1/$schedule" timeout -k 5 "$(stretched 60)" "$out/$1" "$2" --check "$2/expected.json" --schedule "$schedule"
+        decoder_verdict "$1/$schedule" timeout -k 5 "$(limit)" "$out/$1" "$2" --check "$2/expected.json" --schedule "$schedule"
     done
 }
 
@@ -989,7 +988,7 @@ cuda_decoder() { # PROGRAM CHECKPOINT SCHEDULES
 cuda_prompts() { # PROGRAM CHECKPOINT
     local rows
     for rows in 1 7 64 2048; do
-        decoder_verdict "$1/$rows" timeout -k 5 "$(stretched 60)" "$out/$1" "$2" --check "$2/expected.json" --prefill-rows "$rows"
+        decoder_verdict "$1/$rows" timeout -k 5 "$(limit)" "$out/$1" "$2" --check "$2/expected.json" --prefill-rows "$rows"
     done
 }
 
@@ -1043,9 +1042,9 @@ group_amalgamated() {
     example_files | head -n 1 | while read -r file; do
         sed 's/#include "\(fleet\|fleet_device\|fleet_sched\)\.h"/#include "fleet_all.h"/' "$file"
     done >"$out/first.c"
-    program c11 example first build_run 60 "$out/first.c11" \
+    program c11 example first build_run "$out/first.c11" \
         gcc -std=c11 -O2 "${warnings[@]}" "-I$out" "$out/first.c" -pthread -lm
-    program cpp17 example first build_run 60 "$out/first.cpp17" \
+    program cpp17 example first build_run "$out/first.cpp17" \
         g++ -x c++ -std=c++17 -O2 "${warnings[@]}" "-I$out" "$out/first.c" -pthread -lm
 }
 
@@ -1062,7 +1061,7 @@ group_readme() {
     setup_packages gcc:gcc g++:g++ cmake:cmake make:make python3:python3
     setup_stb
     check pages python3 -B tests/pages.py
-    program cmake env OUT="$out/cmake" timeout -k 5 "$(stretched 300)" bash tests/cmake.sh
+    program cmake env OUT="$out/cmake" timeout -k 5 "$(limit)" bash tests/cmake.sh
     awk -v dir="$out" '
         /^```c$/ { n++; file = sprintf("%s/%02d.c", dir, n); next }
         /^```/ { file = "" }
@@ -1072,7 +1071,7 @@ group_readme() {
         name=block_$(stem "$file")
         if head -n 1 "$file" | grep -q '^/\* fragment \*/'; then continue; fi
         if grep -q 'int main(' "$file"; then
-            check "$name" build_run 60 "$out/$name" gcc -std=c11 -O2 "${warnings[@]}" -I. "${stb_flags[@]}" "$file" -pthread -lm
+            check "$name" build_run "$out/$name" gcc -std=c11 -O2 "${warnings[@]}" -I. "${stb_flags[@]}" "$file" -pthread -lm
         else
             check "$name" gcc -std=c11 "${warnings[@]}" -Wno-unused -include fleet_sched.h -I. "${stb_flags[@]}" -c "$file" -o /dev/null
         fi

@@ -1,7 +1,7 @@
 /* Runs that end early: tiles that fail or hang, events that never come, aborts, launches refused; and how a
    state comes back from each. */
-// run: asan engine=both timeout=120
-// run: tsan timeout=120
+// run: asan engine=both
+// run: tsan
 #include "model.h"
 
 /* g0 -> E0 -> g1, which also waits for E1, to which one external arrival is missing. */

@@ -1,7 +1,7 @@
 /* A hundred runs each, on a GPU, that end early at a random place: a tile that does not return, an abort, an event that
    never comes. The report names what it was, the state recovers, and the next launch is right. (Wrong run-time tensors:
    tensors.c.) */
-// run: asan engine=both timeout=120
+// run: asan engine=both
 #include "model.h"
 
 /* Time on a simulator is instructions. */

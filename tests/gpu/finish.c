@@ -1,8 +1,8 @@
 /* A tile ends the run after its step: a stencil that converges, under all schedules; steps that could overlap; a weight
    pipeline that runs ahead; further launches of the state, and replays. */
-// run: asan engine=both timeout=120
-// run: model engine=deterministic timeout=120
-// run: tsan timeout=120
+// run: asan engine=both
+// run: model engine=deterministic
+// run: tsan
 #include "settings.h"
 
 #define MOST 48

@@ -1,7 +1,7 @@
 /* Linear layers: their tiles and k ranges, in every split and traversal; sums over slabs and over waves, to the last
    bit; loads and stores of each cache policy. Products add up by fmaf, so that the host computes the same bits. */
-// run: asan engine=both timeout=120
-// run: tsan timeout=120
+// run: asan engine=both
+// run: tsan
 #include "settings.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* Orders that graphs of real algorithms need. Data goes by plain loads and stores only, so that a task that runs too
    early reads wrong values; results are compared with plain references. */
 // run: asan engine=both
-// run: tsan timeout=120
+// run: tsan
 #include "settings.h"
 
 typedef struct order { /* what every tile sees */

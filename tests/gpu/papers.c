@@ -2,8 +2,8 @@
    dynamic balancing (3), a mixture of experts (4), buckets of shapes (5). Overlap with tiles that spin (2) is in steps.c,
    consumers_overlap_with_spinning_producers, and in layer.c. All numbers are whole: sums are exact in any
    order. */
-// run: asan engine=both timeout=120
-// run: tsan timeout=240
+// run: asan engine=both
+// run: tsan
 #include "settings.h"
 
 /* ---- schedules ---- */

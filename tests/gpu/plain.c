@@ -1,7 +1,7 @@
 /* Data by plain loads and stores, from producers and across steps, in every kind of plan: several steps in a launch,
    several launches of one state, other symbols each time, from an epoch near the wrap. Tiles have no atomic operation
    that orders anything (oracle.h), so that a missing fence gives wrong data. */
-// run: model timeout=120
+// run: model
 // run: tsan
 #include "oracle.h"
 

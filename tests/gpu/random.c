@@ -4,9 +4,9 @@
    a missing fence gives wrong data; some graphs under sanitizers.
 
        random      FLEET_TEST_SEED=n runs that one graph, FLEET_TEST_GRAPHS=n so many, FLEET_TEST_VERBOSE=1 tells */
-// run: model timeout=180
-// run: asan engine=both -DFEW timeout=120
-// run: tsan -DFEW timeout=120
+// run: model
+// run: asan engine=both -DFEW
+// run: tsan -DFEW
 #include "oracle.h"
 #include "plan/check.h"
 

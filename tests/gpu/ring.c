@@ -1,7 +1,7 @@
 /* The ready ring by itself: many workgroups pop and push on rings that are just large enough, over and over. Each
    entry once, nothing lost, and what the pusher saw is seen by the worker that pops. */
-// run: asan engine=both timeout=120
-// run: tsan -DFEW timeout=120
+// run: asan engine=both
+// run: tsan -DFEW
 #include "settings.h"
 
 /* A round is a tree: entry i is pushed by entry (i - 1) / fan, and entry 0 by the last one of the round before. */

@@ -1,7 +1,7 @@
 /* One plan for all values of its symbols: exactly the tasks of the shape run, whatever was bound before, in which
    bucket, at which epoch. (Test 5 of papers.c.) */
 // run: asan engine=both
-// run: tsan timeout=120
+// run: tsan
 #include "settings.h"
 
 #define MOST_N 13

@@ -1,6 +1,6 @@
 /* Weight pipelines: each part of each task's spans arrives once, complete and in order, whatever tasks acquire of them. */
-// run: asan engine=both timeout=120
-// run: tsan timeout=120
+// run: asan engine=both
+// run: tsan
 #include "settings.h"
 
 #define WEIGHT_WORDS 131072u

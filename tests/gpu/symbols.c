@@ -1,9 +1,9 @@
 /* Symbols that the run sets: each step has the shapes that the boundary before it chose, and a cut passes over the rest
    of a step; a launch without a last step, whose boundary waits for the host. With another FLEET_STEPS_ENDLESS the count
    of steps left begins there, and passes 0. */
-// run: asan engine=both timeout=120
-// run: model engine=deterministic timeout=120
-// run: tsan -DFLEET_STEPS_ENDLESS=5u timeout=120
+// run: asan engine=both
+// run: model engine=deterministic
+// run: tsan -DFLEET_STEPS_ENDLESS=5u
 #include "settings.h"
 
 #include <sys/select.h>

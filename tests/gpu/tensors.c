@@ -1,7 +1,7 @@
 /* Maps by run-time tensors: updates by index, tasks by range, wait counts, all written in the same launch. The graph
    is the routing of a mixture of experts (test 4 of papers.c). Broken tensors end the launch and are named. */
-// run: asan engine=both timeout=120
-// run: tsan timeout=240
+// run: asan engine=both
+// run: tsan
 #include "settings.h"
 
 #define MOST 12 /* tokens */

@@ -1,7 +1,7 @@
 /* The trace: one record for each task of each step, times in the order in which the graph has tasks run, and what the
    report, the JSON and the picture say of them. */
-// run: asan whole engine=both timeout=120
-// run: tsan whole timeout=120
+// run: asan whole engine=both
+// run: tsan whole
 // run: plain whole engine=both
 #define FLEET_TRACE
 #include "model.h"

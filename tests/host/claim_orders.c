@@ -1,7 +1,7 @@
 /* Launches of one state that meet, step by step: claims, refusals, a launch that fails on the host, and the residency
    check, in orders drawn from seeds, between any two of their looks and read-modify-writes. tests/model/claim.pml is the
    same protocol for spin. */
-// run: asan whole timeout=120
+// run: asan whole
 #include "fleet_device.h"
 
 /* A workgroup may be slow between any two steps: now and then one waits before or after a read-modify-write while others

@@ -1,7 +1,7 @@
 /* Launches of one state that overlap, as replays of one captured launch may: their arguments are the same, word for
    word. At most one of them runs, all others are refused, and the state is free when all have left. */
-// run: asan timeout=120
-// run: tsan timeout=120
+// run: asan
+// run: tsan
 #include "model.h"
 
 #include <sched.h>

@@ -1,7 +1,7 @@
 /* Ranks that each have a launch and a state of their own: threads of this process and, where one has to be killed,
    processes. They share the regions and what the tiles see, nothing else. */
-// run: asan timeout=120
-// run: tsan timeout=120
+// run: asan
+// run: tsan
 #if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* fork, mmap, kill */
 #endif

@@ -2,7 +2,7 @@
    that nothing is read or written but the image, the state and what the plan asks of its caller.
    Every single bit of a small plan of each kind is flipped, with and without a checksum to match; larger ones are
    changed at random. FLEET_TEST_KIND and FLEET_TEST_BIT replay one flip, FLEET_TEST_SEED one random change. */
-// run: asan whole -DFLEET_TRACE timeout=240
+// run: asan whole -DFLEET_TRACE
 #include "settings.h"
 #include "plan/forge.h"
 

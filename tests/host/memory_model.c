@@ -1,7 +1,7 @@
 /* The chiplet-memory model. As they are, the headers give right data for every seed, in each schedule, at every
    level, and by hand, and the model reports nothing. memory_model.sh builds this file with bugs in the headers, each of
    which must show in the data and be reported. */
-// run: model timeout=120
+// run: model
 #include "model.h"
 
 /* ---- events by hand: every scope, in one kernel ---- */

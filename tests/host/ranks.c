@@ -1,7 +1,7 @@
 /* One graph over several ranks, on one device: the launch runs the tasks of all of them, each waits in its own region and
    stores to those of the others. Every task sees its producers' data of this step, wherever they ran. */
-// run: asan engine=both timeout=120
-// run: tsan timeout=120
+// run: asan engine=both
+// run: tsan
 #include "model.h"
 
 /* Three grids of n tasks, spread over the ranks: all tasks of one grid notify one element, for which all tasks of the next

@@ -1,6 +1,6 @@
 /* The rules of serving, each by name, in a simulation without a GPU (tests/serving.h): policy `agent`, policy `fifo`,
    what the table, the queues and the pages promise; then random traffic. */
-// run: asan timeout=120
+// run: asan
 #include "../serving.h"
 
 /* Whether everything has ended as it does alone, and how. */

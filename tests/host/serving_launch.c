@@ -1,9 +1,9 @@
 /* A server in a launch that stays, under all schedules and on both engines: host threads submit requests of both classes,
    cancel some, read slowly, and stop the server. Each request yields what it yields alone, no layer of a token is
    computed twice, and all pages come back. tests/host/serving.c has the rules of the scheduler. */
-// run: asan engine=both timeout=120
-// run: model engine=deterministic timeout=120
-// run: tsan timeout=120
+// run: asan engine=both
+// run: model engine=deterministic
+// run: tsan
 #include "../settings.h"
 
 #include <sys/select.h>

@@ -1,6 +1,6 @@
 /* The simulated caches of tests/bench, and what the plans of a decoder layer must show on them of the paper's tables.
    tests/bench/locality.h has the model; its benchmark prints the tables. */
-// run: plain timeout=120
+// run: plain
 #include "../bench/locality.h"
 
 /* ---- the caches ---- */

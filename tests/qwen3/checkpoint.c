@@ -1,6 +1,6 @@
 /* The checkpoint loader of examples/qwen3: the right values out of good files, whatever their spelling, type, place and
    number; and for each bad file a message that names the file and what is wrong in it. */
-// run: asan whole timeout=120
+// run: asan whole
 #ifndef _XOPEN_SOURCE /* for mkdtemp and mkfifo, which C11 alone hides */
 #define _XOPEN_SOURCE 700
 #endif

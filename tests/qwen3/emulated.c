@@ -1,5 +1,5 @@
-// run: asan whole timeout=120
-// run: tsan whole timeout=120
+// run: asan whole
+// run: tsan whole
 /* Runs the tasks for NVIDIA GPUs of examples/qwen3 (tasks/linear.h, nvidia/) on the CPU, each lane of a workgroup by itself
    (lanes.h). Lanes meet where an instruction of the warp makes them meet, and exchange their operands there (mma.h). Loads
    from global memory may touch only what the kernel was given. Stages of the weight pipeline hold numbers from when they are

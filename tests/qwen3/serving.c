@@ -1,5 +1,5 @@
-// run: plain whole timeout=120
-// run: tsan whole timeout=120 -DQUICK
+// run: plain whole
+// run: tsan whole -DQUICK
 /* The decoder in a launch that stays (examples/qwen3/serving.h): each request has the tokens and the logits that it has
    alone in a session, whatever is suspended between layers, evicted, cancelled or decoded beside it; no layer of a token is
    computed twice; all pages come back, and none leaves numbers to the next request. On both engines, over seeds. */
