@@ -48,7 +48,7 @@ for d in 3 20; do
 done
 for c in all_waits other_load; do run pass "fences/$c/coherent" AMDSIM_MODE=coherent AMDSIM_DELAY=0 ./fences $c; done
 run pass peers/api AMDSIM_DEVICES=2 ./peers api
-for d in 3 20; do
+for d in ${FLEET_DEEP:+3} 20; do
     for c in fine by_another next_kernel; do
         run pass "peers/$c/delay_$d" AMDSIM_DEVICES=2 AMDSIM_DELAY=$d ./peers $c
         run pass "peers/$c/evict/delay_$d" AMDSIM_DEVICES=2 AMDSIM_DELAY=$d AMDSIM_EVICT=500 ./peers $c
