@@ -1,5 +1,5 @@
 // run: plain whole
-// run: asan whole -O1 -DQUICK
+// run: asan whole -DQUICK
 /* The decoder of examples/qwen3 on the CPU: against the checkpoints' references under all schedules, chiplets and
    engines; against a plain decoder in double precision, with sizes that need padding; sequences of all lengths that come
    and go; and arguments that are wrong. */

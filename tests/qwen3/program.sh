@@ -9,7 +9,7 @@ set -eu
 mkdir -p "$OUT"
 program=$OUT/qwen3
 # shellcheck disable=SC2086
-gcc -std=c11 -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -DFLEET_TRACE ${FLAGS:-} -I. examples/qwen3/qwen3.c -o "$program" -pthread -lm ${LIBRARIES:--ljansson -lpcre2-8 -lunistring}
+gcc -std=c11 -Og -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -DFLEET_TRACE ${FLAGS:-} -I. examples/qwen3/qwen3.c -o "$program" -pthread -lm ${LIBRARIES:--ljansson -lpcre2-8 -lunistring}
 dense=tests/fixtures/qwen3-tiny moe=tests/fixtures/qwen3-moe-tiny
 
 # ends NAME STATUS WORDS ARGUMENT...: it ends with that status, and what it prints has these words.
