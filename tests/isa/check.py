@@ -914,9 +914,9 @@ def check_products(listing, name, arch, r):
 
 
 def lds_of_qwen3():
-    """LDS_BYTES of examples/qwen3 where weights stay in place."""
+    """LDS_BYTES of examples/qwen3 on AMD."""
     text = ""
-    for name in ("platform.h", os.path.join("tasks", "operands.h"), "backend_in_place.h"):
+    for name in ("platform.h", os.path.join("tasks", "operands.h"), "backend_in_place.h", "backend_amd.h"):
         with open(os.path.join(TOP, "examples", "qwen3", name), encoding="utf-8") as f:
             text += f.read()
     text = re.sub(r"/\*.*", "", text)
