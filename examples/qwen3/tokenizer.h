@@ -480,7 +480,7 @@ static inline int qwen3_read_merge(qwen3_merge *m, const qwen3_vocabulary *v, co
                                    const qwen3_value *value, qwen3_string *whole)
 {
     const char *left = NULL, *right = NULL, *space;
-    size_t left_size;
+    size_t left_size = 0;
     const json_t *ids[3];
     if (json_is_string(value->json)) {
         left = json_string_value(value->json);
