@@ -192,7 +192,7 @@ build_run() {
 # Deep runs do more, and are given more time.
 stretched() { if [ -n "${FLEET_DEEP:-}" ]; then echo $(($1 * 20)); else echo "$1"; fi; }
 # The seconds that one program may run: on a loaded machine it takes many times as long as on another.
-limit() { stretched 300; }
+limit() { stretched 600; }
 
 # ThreadSanitizer of older compilers cannot place its shadow where addresses are much randomised.
 fixed_addresses=
