@@ -988,9 +988,8 @@ typedef struct fleet_batch {
     uint32_t lent;        /* 1: in this layer the chunk may run on the chiplets of the other pool */
     fleet_row chunk;      /* its first row */
     uint64_t begun;       /* tick */
-    uint32_t predicted_ns; /* 0: not known */
-    uint32_t pad;
-} fleet_batch; /* then: fleet_row[decode_rows of the server] */
+    uint32_t predicted_ns, pad; /* predicted_ns 0: not known */
+} fleet_batch;                  /* then: fleet_row[decode_rows of the server] */
 
 /* ---- serving: prediction --------------------------------------------------------------------- */
 
@@ -1031,10 +1030,10 @@ typedef struct fleet_server_desc {
     /* `agent`: rows of a decode batch of both classes, at most. Default 0: as many as keep the predicted time of an
        iteration within 1.1 of that with the reactive rows alone, and 3 without a roofline */
     uint32_t mixed_rows;
-    uint64_t age_ticks; /* a proactive request that has waited so long is aged; default 30 s */
-    float tick_ns;      /* default: of fleet_clock_ticks */
-    /* 2: pool 0 works on prompts and pool 1 decodes, each with iterations of its own, whose boundaries run one at a
-       time, by fleet_server_boundary: fleet_server_next runs pool 0 alone. Default 1: a pool that does both */
+    uint32_t without_graph; /* 1: your code calls the boundaries, no launch does; default 0 */
+    uint64_t age_ticks;     /* a proactive request that has waited so long is aged; default 30 s */
+    float tick_ns;          /* default: of fleet_clock_ticks */
+    /* 2 needs without_graph: pool 0 works on prompts, pool 1 decodes, each in its own iterations. Default 1: a pool for both */
     uint32_t pools;
     /* 1: an iteration of the only pool has a chunk or decode rows, and the chunk goes first. Default 0 */
     uint32_t one_stage;
@@ -1057,14 +1056,16 @@ typedef struct fleet_server {
     fleet_server_desc desc;
     fleet_table *table;              /* device address: for the tiles' arguments */
     fleeti_desk *desk, *desk_device; /* and the device address */
-    uint32_t owned;
+    const char *field;    /* of a refused descriptor: the field out of its range; else null */
+    uint32_t fits, owned; /* fits: the largest value that this field may have */
 } fleet_server;
 
-/* Memory for a server; 0: a field of the descriptor is out of its range. */
+/* Memory for a server; 0: the descriptor is refused (fleet_server_init). */
 size_t fleet_server_bytes(const fleet_server_desc *desc);
 size_t fleet_server_host_bytes(const fleet_server_desc *desc);
 /* Makes a server in the caller's memory, which must outlive it: device memory of fleet_server_bytes, 256-byte aligned,
-   and pinned memory of fleet_server_host_bytes with its device address. It is complete on return. */
+   and pinned memory of fleet_server_host_bytes with its device address. It is complete on return.
+   FLEET_ERROR_ARGUMENT: the descriptor is refused, and server->field and server->fits say why. */
 fleet_status fleet_server_init(fleet_server *server, const fleet_server_desc *desc,
                                void *device_memory, void *pinned, void *pinned_device,
                                fleet_stream stream);
@@ -1140,8 +1141,7 @@ FLEET_C_END
 
 /* FLEET_POLICY(name) makes a policy of five functions of yours. One lane calls them, between layers only when there is news:
      void name_admit(fleet_table *t, uint64_t now)         gives queued requests their pages, by fleet_table_admit
-     uint32_t name_prefill(fleet_table *t, uint32_t pool)  the slot whose prompt the next iteration works on, or FLEET_NONE;
-                                                           one that is not in its prefill counts as none
+     uint32_t name_prefill(fleet_table *t, uint32_t pool)  slot whose prompt goes on; one not in prefill, or FLEET_NONE: none
      void name_decode(fleet_table *t, uint32_t pool, uint32_t chunk)  fleet_table_join, fleet_table_evict; chunk: that slot
      uint32_t name_preempts(const fleet_table *t, uint32_t pool, uint32_t slot)  1: its rows give way, between layers
      uint32_t name_lends(const fleet_table *t)             1: the chunk may run on the decode pool's chiplets
@@ -1171,7 +1171,7 @@ FLEET_DEVICE uint32_t fleet_server_between(const fleet_ctx *ctx, fleet_table *t,
 /* The host's word that changes with all that arrives. While it is *seen, fleet_server_between of the only pool does nothing. */
 FLEET_DEVICE const uint32_t *fleet_table_news(const fleet_table *t, uint32_t *seen);
 
-/* The same without a graph, by all lanes of one wave; of either pool. `step` counts the pool's iterations. */
+/* The same without a graph, by all lanes of one wave; of either pool, one at a time. `step` counts the pool's iterations. */
 FLEET_DEVICE uint32_t fleet_server_boundary(fleet_table *t, uint32_t pool, uint32_t step,
                                             uint64_t now);
 FLEET_DEVICE uint32_t fleet_server_layer(fleet_table *t, uint32_t pool, uint32_t step,
@@ -8122,17 +8122,45 @@ static uint32_t fleeti_power_of_two(uint32_t least)
     return n;
 }
 
-static uint32_t fleeti_lay_out_server(fleeti_server_layout *l, const fleet_server_desc *d)
+/* The first field that is out of its range, and the largest value of it that fits; null: there is none. */
+static const char *fleeti_refused_field(const fleet_server_desc *d, uint32_t *fits)
+{
+    /* Of all requests, with their last events, at most 2^20. */
+    const uint32_t events = (1u << 20) / d->requests - 1;
+    const struct {
+        const char *name;
+        uint32_t value, most;
+    } fields[] = {
+        {"requests", d->requests, 65536},
+        {"reactive_requests", d->reactive_requests, d->requests},
+        {"events", d->events, events < 4096 ? events : 4096},
+        {"pages", d->pages, 1u << 24},
+        {"page_tokens", d->page_tokens, 65536},
+        {"reactive_pages", d->reactive_pages, d->pages},
+        {"prompt_tokens", d->prompt_tokens, 1u << 24},
+        {"sequence_tokens", d->sequence_tokens, 1u << 24},
+        {"words", d->words, 65536},
+        {"decode_rows", d->decode_rows, 65536},
+        {"chunk_rows", d->chunk_rows, 65536},
+        {"layers", d->layers, 65536},
+        /* A launch has one sequence of steps, and fleet_server_next runs pool 0 in them: nothing would ever decode. */
+        {"pools", d->pools, d->without_graph ? FLEETI_POOLS : 1},
+        {"policy", (uint32_t)d->policy, FLEET_POLICY_FIFO},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (fields[i].value > fields[i].most) {
+            *fits = fields[i].most;
+            return fields[i].name;
+        }
+    *fits = 0;
+    return NULL;
+}
+
+/* d: complete, and no field is refused. */
+static void fleeti_lay_out_server(fleeti_server_layout *l, const fleet_server_desc *d)
 {
     const size_t n = d->requests;
     memset(l, 0, sizeof *l);
-    if (n > 65536 || d->events > 4096 || n * (d->events + 1u) > 1u << 20) return 0;
-    if (d->reactive_requests > n || d->reactive_pages > d->pages) return 0;
-    if (d->pages > 1u << 24 || d->page_tokens > 65536 || d->layers > 65536) return 0;
-    if (d->prompt_tokens > 1u << 24 || d->sequence_tokens > 1u << 24) return 0;
-    if (d->words > 65536) return 0;
-    if (d->decode_rows > 65536 || d->chunk_rows > 65536) return 0;
-    if (d->pools > FLEETI_POOLS || (uint32_t)d->policy > FLEET_POLICY_FIFO) return 0;
     l->submission_slots = fleeti_power_of_two(d->requests);
     l->event_slots = fleeti_power_of_two(d->requests * (d->events + 1));
     l->pages_of_slot = (d->sequence_tokens + d->page_tokens - 1) / d->page_tokens;
@@ -8152,20 +8180,25 @@ static uint32_t fleeti_lay_out_server(fleeti_server_layout *l, const fleet_serve
     l->events =
         fleeti_part(&l->host_bytes, fleet_ring_bytes(l->event_slots, sizeof(fleeti_notice)));
     l->host_prompts = fleeti_part(&l->host_bytes, n * fleeti_prompt_stride(d) * 4);
-    return 1;
 }
 
 size_t fleet_server_bytes(const fleet_server_desc *desc)
 {
     const fleet_server_desc d = fleeti_complete_server(desc);
     fleeti_server_layout l;
-    return fleeti_lay_out_server(&l, &d) ? l.bytes : 0;
+    uint32_t fits;
+    if (fleeti_refused_field(&d, &fits)) return 0;
+    fleeti_lay_out_server(&l, &d);
+    return l.bytes;
 }
 size_t fleet_server_host_bytes(const fleet_server_desc *desc)
 {
     const fleet_server_desc d = fleeti_complete_server(desc);
     fleeti_server_layout l;
-    return fleeti_lay_out_server(&l, &d) ? l.host_bytes : 0;
+    uint32_t fits;
+    if (fleeti_refused_field(&d, &fits)) return 0;
+    fleeti_lay_out_server(&l, &d);
+    return l.host_bytes;
 }
 
 static fleeti_desk_slot *fleeti_desk_slots(const fleet_server *s)
@@ -8238,7 +8271,7 @@ fleet_status fleet_server_init(fleet_server *s, const fleet_server_desc *desc, v
     const fleet_server_desc d = fleeti_complete_server(desc);
     if (!s || !device_memory || !pinned || !pinned_device) return FLEET_ERROR_NULL;
     memset(s, 0, sizeof *s);
-    if (!fleet_server_bytes(&d)) return FLEET_ERROR_ARGUMENT;
+    if ((s->field = fleeti_refused_field(&d, &s->fits)) != NULL) return FLEET_ERROR_ARGUMENT;
     s->desc = d;
     s->table = (fleet_table *)device_memory;
     s->desk = (fleeti_desk *)pinned;
@@ -8250,11 +8283,12 @@ fleet_status fleet_server_init(fleet_server *s, const fleet_server_desc *desc, v
 fleet_status fleet_server_create(fleet_server *s, const fleet_server_desc *desc,
                                  fleet_stream stream)
 {
+    const fleet_server_desc d = fleeti_complete_server(desc);
     void *device = NULL, *pinned = NULL, *pinned_device = NULL;
     fleet_status status;
     if (!s) return FLEET_ERROR_NULL;
     memset(s, 0, sizeof *s);
-    if (!fleet_server_bytes(desc)) return FLEET_ERROR_ARGUMENT;
+    if ((s->field = fleeti_refused_field(&d, &s->fits)) != NULL) return FLEET_ERROR_ARGUMENT;
     status = fleeti_memory_alloc(fleet_server_bytes(desc), fleet_server_host_bytes(desc), &device,
                                  &pinned, &pinned_device);
     if (status) return status;

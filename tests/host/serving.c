@@ -1196,24 +1196,55 @@ static void prompt_that_begins_alike_reuses_whole_pages(test_run *t)
     run_with(t, NULL, prefix);
 }
 
+/* The server has no memory, and is not made; what it says is the field and the largest value that fits. */
+static void refuses(test_run *t, const fleet_server_desc *d, const char *field, uint32_t fits)
+{
+    fleet_server server;
+    CHECK_INT(fleet_server_bytes(d), 0);
+    CHECK_INT(fleet_server_host_bytes(d), 0);
+    CHECK_INT(fleet_server_create(&server, d, NULL), FLEET_ERROR_ARGUMENT);
+    CHECK_TEXT(server.field, field);
+    CHECK_INT(server.fits, fits);
+    CHECK(!server.table && !server.desk);
+    fleet_server_free(&server);
+}
 static void descriptors(test_run *t)
 {
     fleet_server_desc d = fleet_server_desc_default();
+    fleet_server server;
     CHECK(fleet_server_bytes(&d) > 0 && fleet_server_host_bytes(&d) > 0);
-    d.pools = 3;
-    CHECK_INT(fleet_server_bytes(&d), 0);
-    d = fleet_server_desc_default();
-    d.reactive_pages = 2000;
-    CHECK_INT(fleet_server_bytes(&d), 0);
+    d.requests = 65537;
+    refuses(t, &d, "requests", 65536);
+    d.requests = 65536;
+    refuses(t, &d, "events", 15); /* with their last ones 2^20 in all */
+    d.events = 15;
+    CHECK(fleet_server_bytes(&d) > 0);
     d = fleet_server_desc_default();
     d.events = 1u << 16;
-    CHECK_INT(fleet_server_bytes(&d), 0);
-    {
-        fleet_server server;
-        CHECK_INT(fleet_server_create(&server, &d, NULL), FLEET_ERROR_ARGUMENT);
-        CHECK_INT(fleet_server_create(NULL, &d, NULL), FLEET_ERROR_NULL);
-        fleet_server_free(&server);
-    }
+    refuses(t, &d, "events", 4096);
+    d = fleet_server_desc_default();
+    d.reactive_pages = 2000;
+    refuses(t, &d, "reactive_pages", 1024);
+    d.reactive_pages = 0, d.policy = (fleet_policy_kind)(FLEET_POLICY_FIFO + 1);
+    refuses(t, &d, "policy", FLEET_POLICY_FIFO);
+    CHECK_INT(fleet_server_create(NULL, &d, NULL), FLEET_ERROR_NULL);
+    CHECK_INT(fleet_server_create(&server, NULL, NULL), FLEET_OK);
+    CHECK(!server.field);
+    fleet_server_free(&server);
+}
+/* A launch has one sequence of steps, in which pool 1 would have no boundaries. */
+static void launch_has_one_pool(test_run *t)
+{
+    fleet_server_desc d = fleet_server_desc_default();
+    fleet_server server;
+    d.pools = 2;
+    refuses(t, &d, "pools", 1);
+    d.without_graph = 1;
+    CHECK_INT(fleet_server_create(&server, &d, NULL), FLEET_OK);
+    CHECK(!server.field);
+    fleet_server_free(&server);
+    d.pools = 3;
+    refuses(t, &d, "pools", 2);
 }
 
 /* In memory of the caller's, which stays his. */
@@ -1371,6 +1402,7 @@ static void all(test_run *t)
     TEST(aged_request_gets_pages_in_a_flood);
     TEST(prompt_that_begins_alike_reuses_whole_pages);
     TEST(descriptors);
+    TEST(launch_has_one_pool);
     TEST(server_in_given_memory);
     TEST(random_traffic);
 }
