@@ -197,7 +197,8 @@ static int serving_buffers(serving *s)
     s->d.pages = s->desc.pages;
     s->memory.bytes += fleet_server_bytes(&server);
     if (!s->memory.counts && fleet_server_create(&s->server, &server, NULL))
-        return serving_fail(s, "server", "there is no memory for it");
+        return s->server.field ? serving_refuse(s, s->server.field, s->server.fits)
+                               : serving_fail(s, "server", "there is no memory for it");
     if (!s->memory.counts) {
         s->d.table = s->server.table;
         s->d.page_table = fleet_server_page_tables(&s->server, &s->d.table_pages);

@@ -640,6 +640,10 @@ static void refused(test_run *t)
     CHECK_INT(serving_open(&o->s, &o->m, &d), RUN_REFUSED);
     CHECK_TEXT(o->s.error, "rows of a prompt: from 1 to 24");
     serving_free(&o->s);
+    d = usual(2), d.requests = 65537;
+    CHECK_INT(serving_open(&o->s, &o->m, &d), RUN_REFUSED);
+    CHECK_TEXT(o->s.error, "requests: from 1 to 65536");
+    serving_free(&o->s);
     d = usual(2), d.pages = 0;
     CHECK(!qwen3_open(&c, fixtures[0]));
     CHECK_INT(serving_memory_refused(&c.config, &c, d, UINT64_MAX, error), 0);
