@@ -20,6 +20,8 @@
 #   FLEET_LAYERS    layers of the model (default: 3)
 #   FLEET_PLANS     schedules of the decoder, with "+N": tiles of N rows (default: static unaware)
 #   AMDSIM_TIMING   changes constants of the simulator's model: name=value,... (tests/amdsim/README.md)
+#   FLEET_TIMINGS   changes of that kind, to run the decoder with each in turn, separated by spaces; `default` is none.
+#                   Shows whether an order of plans depends on a constant: "default coherent=200 coherent=800"
 #   LIMIT           seconds that a run may take (default: 900)
 set -eu
 # shellcheck source=tests/setup.sh
@@ -120,12 +122,13 @@ if run "launches with one empty task" "$out/on_amd/launch"; then launch=$(sed -n
         echo "| --- | --- | --- | --- | --- |"
     fi
 } | tee "$here/on_amd.md"
-for batch; do for plan in ${FLEET_PLANS:-static unaware}; do
-    cells="failed, see $report"
-    options=(--random-weights --prompt-ids 1 --steps "$steps" --ignore-eos --batch "$batch" --schedule "${plan%+*}")
+decoder() { # BATCH PLAN [TIMING]: a row of the table, with AMDSIM_TIMING as it stands
+    local batch=$1 plan=$2 label=$2 cells="failed, see $report"
+    local options=(--random-weights --prompt-ids 1 --steps "$steps" --ignore-eos --batch "$batch" --schedule "${plan%+*}")
     [ "${plan%+*}" = "$plan" ] || options+=(--tile-rows "${plan#*+}")
     [ -n "$hip_runtime" ] || options+=(--bench)
-    if run "batch $batch, $plan" "$out/on_amd/qwen3" "$out/on_amd" "${options[@]}"; then
+    [ $# = 2 ] || label="$plan, $3"
+    if run "batch $batch, $label" "$out/on_amd/qwen3" "$out/on_amd" "${options[@]}"; then
         if [ -n "$hip_runtime" ]; then
             cells=$(simulated_cells $steps "$plain") || failed=1
         else
@@ -134,8 +137,18 @@ for batch; do for plan in ${FLEET_PLANS:-static unaware}; do
     else
         failed=1
     fi
-    echo "| $batch | $plan | $cells |" | tee -a "$here/on_amd.md"
-done; done
+    echo "| $batch | $label | $cells |" | tee -a "$here/on_amd.md"
+}
+
+base=${AMDSIM_TIMING:-}
+[ -n "$hip_runtime" ] || FLEET_TIMINGS= # a chip has no such constants
+for batch; do for timing in ${FLEET_TIMINGS:-default}; do for plan in ${FLEET_PLANS:-static unaware}; do
+    if [ "$timing" = default ]; then
+        AMDSIM_TIMING=$base decoder "$batch" "$plan"
+    else
+        AMDSIM_TIMING=${base:+$base,}$timing decoder "$batch" "$plan" "$timing"
+    fi
+done; done; done
 cat "$here/on_amd.md" >>"$report"
 rm -f "$log" "$here/on_amd.md"
 echo "details: $report" >&2
