@@ -117,15 +117,16 @@
           release  fleeti_leave, fleeti_residency_check: drain, RMW     carrier  due     acquire  fleeti_claim: RMW of due
           red      A claim, exit, leave: drain before the state is free, residency: drain before leaving; N claim, claim
                    withdrawn, leave; tests/host/claims.c under TSan; S claim
-       12 residency. Each workgroup's place -> the one that decides; its result and chiplet_index -> all workgroups
-          release  fleeti_claim: drain, barrier; fleeti_residency_check: RMWs; fleeti_residency_decide: drain, RMW
-          carrier  seats, resident; residency
-          acquire  fleeti_residency_check: RMW of seats, poll; fleeti_residency_decide: polls
-          red      A claim: drain, barrier before the seats; word for other workgroups: drain; residency: drain before
-                   the result; N; tests/host/claim_orders.c; S claim
+       12 residency. Each workgroup's place -> the one that decides; its result -> all workgroups, in one word for each
+          chiplet; before that, what the claim has cleared -> both
+          release  fleeti_claim: drain, barrier, twice; fleeti_residency_check: RMW of the count
+          carrier  resident; residency; result
+          acquire  fleeti_residency_check: RMW of the count, poll; fleeti_residency_decide: polls
+          red      A claim: drain, barrier before the check is open, before the counts; word for other workgroups: drain; N;
+                   tests/host/claim_orders.c; S claim
        13 exit. What each workgroup stored -> the workgroup that closes the run
-          release  fleeti_leave: each wave drains, barrier; drain, RMW     carrier  exited
-          acquire  the last one's RMW     red  A leave: drain before the barrier, the count; S claim, end
+          release  fleeti_leave: each wave drains, barrier; drain, RMW     carrier  left of its chiplet, then exited
+          acquire  the last one's RMWs     red  A leave: drain before the barrier, the count; N; S claim, end
        14 stop. A failure's report, and the end of the run -> all waits, and the host
           release  fleeti_record_failure: fleeti_publish_system     carrier  stop (device), status (host memory)
           acquire  fleeti_check_watch and workers between tasks: relaxed, no data follows; the host: fleet_state_failure

@@ -1211,6 +1211,13 @@ typedef struct fleeti_wide_line {
     uint64_t pad[FLEETI_EVENT_LINE / 2 - 1];
 } fleeti_wide_line;
 
+/* What the workgroups of a chiplet poll until there is a result, and what they need then, from the claim that opened the
+   run: the bucket, and the steps that it and the state have completed. */
+typedef struct fleeti_run_line {
+    uint32_t word, bucket, bucket_epoch, epoch;
+    uint32_t pad[FLEETI_EVENT_LINE - 4];
+} fleeti_run_line;
+
 typedef struct fleeti_mailbox fleeti_mailbox;
 typedef struct fleeti_ring fleeti_ring;
 typedef struct fleeti_trace fleeti_trace;
@@ -1259,27 +1266,34 @@ struct fleeti_state {
     fleeti_line epoch;    /* steps completed; stored by the last workgroup that leaves */
     fleeti_line finished; /* launches; stored by the last workgroup that leaves */
     fleeti_line stop;     /* fleet_status that ends the run; stays until fleet_state_recover */
-    /* result of the residency check: 0 pending, FLEETI_RESIDENT passed, else the fleet_status of its failure */
+    /* the residency check: FLEETI_OPEN; FLEETI_PENDING: a workgroup decides; its result is FLEETI_RESIDENT, passed, or the
+       fleet_status of its failure; 0: there was no run yet */
     fleeti_line residency;
-    fleeti_line seats; /* places for workgroups that the run still has; 0 or negative: none */
-    fleeti_line exited;
+    fleeti_line exited; /* workgroups of the chiplets on which all have left */
     /* 0, or 1 + (epoch << 32): a tile has called fleet_finish in that epoch of the state, the run's last one */
     fleeti_wide_line finish;
     fleeti_wide_line idle; /* fleet_watch.idle */
     fleeti_line met;       /* 1: all ranks have started with the plan of this one */
-    /* hardware id to chiplet number; published by `residency` */
-    uint32_t chiplet_index[FLEETI_EVENT_LINE];
     /* Each launch sets these before its workgroups start: the bucket of the plan, and the symbols. Tasks of a plan that
        rebinds symbols set these too, and the shapes. */
     fleeti_line bucket;
     int32_t symbols[FLEET_MAX_SYMBOLS];
     uint32_t bucket_epoch[FLEET_MAX_BUCKETS]; /* steps of each bucket; as epoch */
     fleeti_config config;                     /* constant during a launch */
-    fleeti_line resident[FLEET_MAX_CHIPLETS]; /* workgroups by hardware id */
+    /* By hardware id, so that workgroups of different chiplets do not use the same lines: those that have come, that have
+       left, and the result of the residency check for them. */
+    fleeti_line resident[FLEET_MAX_CHIPLETS];
+    fleeti_line left[FLEET_MAX_CHIPLETS];
+    fleeti_run_line result[FLEET_MAX_CHIPLETS];
 };
 
-#define FLEETI_RESIDENT                                                                            \
-    0x80000000u /* added, so that a status in the low bits still says that the check has failed */
+/* A result that is no fleet_status. For the workgroups of a chiplet it has the number of the chiplet in bits 24 to 30, and
+   below it how many of them belong to the run: those of a lower rank. */
+#define FLEETI_RESIDENT 0x80000000u
+#define FLEETI_PENDING 0x40000000u
+#define FLEETI_OPEN 0x20000000u
+#define FLEETI_RESULT_CHIPLET(result) ((result) >> 24 & 0x7fu)
+#define FLEETI_RESULT_COUNT(result) ((result)&0xffffffu)
 /* as resident_chiplet: not all workgroups became resident in time */
 #define FLEETI_ANY_CHIPLET 0xffffffffu
 
@@ -1454,6 +1468,7 @@ typedef struct fleeti_fixed {
     fleeti_parked_pointer mailbox;
     fleeti_parked chiplets, steps;
     fleeti_parked blocks; /* of this launch */
+    fleeti_parked line;   /* fleeti_chiplet_line */
     /* its chiplet, its number there, and the number of workers there */
     fleeti_parked chiplet, worker, workers;
     fleeti_parked id;                      /* its number among all */
@@ -1906,20 +1921,50 @@ FLEET_DEVICE fleet_status fleet_await_flagged(const fleet_ctx *ctx, const fleet_
    Launches of one state may overlap, and replays of one captured launch have the same arguments, so that nothing
    tells their workgroups apart. Therefore the state counts them. Each launch, a refused one included, adds its
    workgroups to `due` when it claims the state, and each workgroup subtracts itself as the last thing that it does.
-   A claim that finds 0 opens a run with a seat for each workgroup of one launch. Any other claim is refused, and its
-   workgroups take seats or find none. Only a workgroup with a seat is counted on its chiplet. The workgroup that
-   took the last seat decides, when all are counted: the run begins if and only if the holders of the seats are all
-   workgroups that are due, and no workgroup has found no seat since the run was opened. Then the holders belong to
-   one launch, the one that opened the run: a workgroup of that launch without a seat would still be due, or would
-   have looked for a seat before it left. Workgroups of later launches find no seat and leave. Otherwise launches
-   have met before all workgroups of the first one were there: none of them runs, and all end with FLEET_ERROR_BUSY.
-   No seats are open while no workgroup is due. tests/model/claim.pml models this protocol. */
+   A claim that finds 0 opens a run: it clears the results, and then the counts of the chiplets. Any other claim is refused.
+   A workgroup counts itself on its chiplet, and waits for a result. The first one of the first chiplet decides, when as
+   many are counted as a launch has: the run begins if and only if no others are due then. For a workgroup that was counted
+   since the run was opened has not left, since there is no result; so those counted are all that are due, and those
+   of the launch that opened the run are among them. Of workgroups that come later the result says that they do not
+   belong to the run, since it has the counts, and they leave. If others are due, launches have met before all workgroups
+   of the first one were there: none of them runs, and all end with FLEET_ERROR_BUSY. A workgroup that was counted before
+   the counts were cleared finds the result of the run before, or belongs to a launch that is due until there is one.
+   tests/model/claim.pml models this protocol. */
+
+/* Stores the result for the workgroups of all chiplets: a status, or if it has `passed`, a constant, FLEETI_RESIDENT with
+   the counts that fleeti_residency_decide has found. */
+FLEET_DEVICE void fleeti_residency_tell(fleeti_state *state, uint32_t result, const uint32_t passed,
+                                        fleeti_lds counts)
+{
+    uint32_t chiplet = state->config.chiplet_of ? 0 : state->config.first_chiplet;
+    FLEETI_ROLLED
+    for (uint32_t raw = 0; raw < FLEET_MAX_CHIPLETS; raw++) {
+        if (passed) {
+            const uint32_t count = fleeti_lds_get(counts, raw);
+            result = FLEETI_RESIDENT + (chiplet << 24) + count;
+            chiplet += state->config.chiplet_of || count;
+        }
+        fleet_store_relaxed_device(&state->result[raw].word, result);
+    }
+}
+/* Ends the residency check, unless it has ended already: 0. */
+FLEET_DEVICE uint32_t fleeti_residency_end(fleeti_state *state, uint32_t result,
+                                           const uint32_t passed, fleeti_lds counts)
+{
+    uint32_t from = FLEETI_PENDING, was;
+    while ((was = fleet_cas_relaxed_device(&state->residency.word, from, result)) != from) {
+        if (was != FLEETI_PENDING && was != FLEETI_OPEN) return 0;
+        from = was;
+    }
+    fleeti_residency_tell(state, result, passed, counts);
+    return 1;
+}
 
 /* The residency check fails, unless it has a result already. The first workgroup that says so reports it. */
 FLEET_DEVICE void fleeti_residency_fail(fleeti_state *state, uint32_t status)
 {
     fleeti_host *host = state->config.host;
-    if (fleet_cas_relaxed_device(&state->residency.word, 0, status)) return;
+    if (!fleeti_residency_end(state, status, 0, (fleeti_lds)0)) return;
     if (status == FLEET_ERROR_BUSY || status == FLEET_ERROR_RESIDENCY) {
         /* Publishes what fleet_state_report says of the failure before its count. Pair: fleet_state_status. */
         fleeti_drain();
@@ -1968,114 +2013,134 @@ FLEET_DEVICE fleet_status fleeti_meet_peers(const fleet_run *run)
     return FLEET_OK;
 }
 
-/* Decides the residency check. FLEET_OK: there is a result; else why the check fails. */
-FLEET_DEVICE fleet_status fleeti_residency_decide(const fleet_run *run)
+/* Between two looks of a workgroup that waits in the residency check. */
+FLEET_DEVICE fleet_status fleeti_residency_back_off(const fleet_run *run, const void *at,
+                                                    uint32_t *tries, uint64_t *since)
 {
-    const fleet_plan *plan = run->plan;
+    fleeti_state *state = run->state;
+    const fleet_status status = fleeti_back_off(at, &state->config.watch, tries, since);
+    if (status == FLEET_ERROR_PEER_FAILED)
+        fleeti_record_failure(state, run->plan->worker_base[state->config.first_chiplet], ~0u, 1,
+                              fleeti_no_event(status), 0);
+    return status;
+}
+
+/* Counts the workgroups of each chiplet in counts; stops where there are as many as a launch has. */
+FLEET_DEVICE uint32_t fleeti_residency_count(const fleet_run *run, fleeti_lds counts)
+{
+    uint32_t counted = 0;
+    FLEETI_ROLLED
+    for (uint32_t raw = 0; raw < FLEET_MAX_CHIPLETS && counted < run->blocks; raw += 8) {
+        uint32_t have[8]; /* eight loads in flight at once */
+        for (uint32_t k = 0; k < 8; k++)
+            have[k] = fleeti_spin_load_device(&run->state->resident[raw + k].word);
+        for (uint32_t k = 0; k < 8; k++) {
+            fleeti_lds_put(counts, raw + k, have[k]);
+            counted += have[k];
+        }
+    }
+    return counted;
+}
+
+/* Looks for a chiplet with too few workgroups, and tells the host. */
+FLEET_DEVICE fleet_status fleeti_residency_suffices(const fleet_run *run, fleeti_lds counts)
+{
     fleeti_state *state = run->state;
     fleeti_host *host = state->config.host;
-    const uint32_t ids = state->config.chiplet_of ? plan->chiplets : FLEET_MAX_CHIPLETS;
-    const uint32_t begin = state->config.first_chiplet, end = state->config.end_chiplet;
-    uint32_t found, counted, tries = 0;
-    uint32_t shortest = 0, present = 0, needed = 0; /* a chiplet with too few workgroups */
-    uint64_t since = 0;
-    fleet_status status;
-    for (;;) {
-        found = state->config.chiplet_of ? 0 : begin;
-        counted = 0, status = FLEET_OK;
-        FLEETI_ROLLED
-        for (uint32_t first = 0; first < ids; first += 8) {
-            uint32_t have[8]; /* eight loads in flight at once */
-            for (uint32_t k = 0; k < 8; k++)
-                have[k] = fleet_load_relaxed_device(&state->resident[first + k].word);
-            for (uint32_t k = 0; k < 8; k++) {
-                const uint32_t raw = first + k;
-                uint32_t need = 0;
-                if (state->config.chiplet_of ? raw >= ids : !have[k]) continue;
-                counted += have[k];
-                if (found >= begin && found < end)
-                    need = fleeti_blocks_of(plan, found) * state->config.ranks_here;
-                if (have[k] < need && !status) {
-                    status = FLEET_ERROR_RESIDENCY;
-                    shortest = found, present = have[k], needed = need;
-                }
-                fleet_store_relaxed_device(&state->chiplet_index[raw], found++);
+    uint32_t chiplet = state->config.chiplet_of ? 0 : state->config.first_chiplet, raw = 0;
+    FLEETI_ROLLED
+    while (chiplet < state->config.end_chiplet) {
+        const uint32_t have = raw < FLEET_MAX_CHIPLETS ? fleeti_lds_get(counts, raw) : 0;
+        if (have || state->config.chiplet_of || raw >= FLEET_MAX_CHIPLETS) {
+            const uint32_t need = fleeti_blocks_of(run->plan, chiplet) * state->config.ranks_here;
+            if (have < need && chiplet >= state->config.first_chiplet) {
+                fleet_store_relaxed_system(&host->resident_chiplet, chiplet);
+                fleet_store_relaxed_system(&host->resident_found, have);
+                fleet_store_relaxed_system(&host->resident_needed, need);
+                return FLEET_ERROR_RESIDENCY;
             }
+            chiplet++;
         }
-        if (counted == run->blocks) break;
-        /* A workgroup that took a seat before this one is counted soon, unless the check has failed meanwhile. */
-        if (fleet_load_relaxed_device(&state->residency.word)) return FLEET_OK;
-        status = fleeti_back_off(NULL, &state->config.watch, &tries, &since);
-        if (status) return status;
+        raw++;
     }
-    if (found < end && !status) {
-        status = FLEET_ERROR_RESIDENCY;
-        shortest = found, present = 0, needed = plan->workers[found];
-    }
-    /* `due` is loaded first: a workgroup that has left it had looked for a seat before. Pair: the RMWs in
-       fleeti_residency_check (edge 12). */
-    if (fleeti_poll_device(&state->due.word) != run->blocks ||
-        fleeti_poll_device(&state->seats.word) != 0)
-        status = FLEET_ERROR_BUSY;
-    if (status == FLEET_ERROR_RESIDENCY) {
-        fleet_store_relaxed_system(&host->resident_chiplet, shortest);
-        fleet_store_relaxed_system(&host->resident_found, present);
-        fleet_store_relaxed_system(&host->resident_needed, needed);
-    }
-    if (!status) status = fleeti_meet_peers(run);
-    if (status) return status;
-    /* Publishes chiplet_index to all workgroups of the run. Pair: the poll in fleeti_residency_check (edge 12). An
-       add, since the check may have failed by the time-out of a workgroup: then it stays failed. */
-    fleeti_drain();
-    fleeti_rmw_device(&state->residency.word, FLEETI_RESIDENT);
     return FLEET_OK;
 }
 
-/* The role of the workgroup. Runs in thread 0. */
-FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run)
+/* Decides the residency check. FLEET_OK: there is a result; else why the check fails. counts: [FLEET_MAX_CHIPLETS], for
+   the workgroups of each chiplet. */
+FLEET_DEVICE fleet_status fleeti_residency_decide(const fleet_run *run, fleeti_lds counts)
+{
+    fleeti_state *state = run->state;
+    uint32_t counted, tries = 0;
+    uint64_t since = 0;
+    fleet_status status;
+    for (uint32_t raw = 0; raw < FLEET_MAX_CHIPLETS; raw++) fleeti_lds_put(counts, raw, 0);
+    while ((counted = fleeti_residency_count(run, counts)) < run->blocks) {
+        if (fleet_load_relaxed_device(&state->residency.word) != FLEETI_PENDING) return FLEET_OK;
+        status = fleeti_residency_back_off(run, NULL, &tries, &since);
+        if (status) return status;
+    }
+    /* `due` is loaded after the counts: those of other launches that were counted are due. Pair: the RMWs in
+       fleeti_residency_check (edge 12). */
+    fleeti_spin_acquire();
+    if (counted != run->blocks || fleeti_poll_device(&state->due.word) != run->blocks)
+        return FLEET_ERROR_BUSY;
+    status = fleeti_residency_suffices(run, counts);
+    if (!status) status = fleeti_meet_peers(run);
+    if (status) return status;
+    /* The result has all that workgroups need to know. Pair: the poll in fleeti_residency_check (edge 12). The check may have
+       failed by the time-out of a workgroup: then it stays failed. */
+    fleeti_residency_end(state, FLEETI_RESIDENT, 1, counts);
+    return FLEET_OK;
+}
+
+/* The line of the workgroup among those of its chiplet. */
+FLEET_DEVICE uint32_t fleeti_chiplet_line(const fleeti_state *state)
+{
+    const uint8_t *table = state->config.chiplet_of;
+    return table ? table[fleet_block_id()] : fleet_chiplet_id();
+}
+
+/* The role of the workgroup, whose line is `raw`. Runs in thread 0. counts: as fleeti_residency_decide takes them. */
+FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run, uint32_t raw, fleeti_lds counts)
 {
     fleeti_state *state = run->state;
     fleeti_host *host = state->config.host;
-    uint32_t raw, rank = 0, chiplet, result, tries = 0;
-    int32_t seats;
+    uint32_t rank, chiplet, result, tries = 0;
     uint64_t since = 0;
     fleet_status status = FLEET_OK;
-    const uint8_t *table = state->config.chiplet_of;
-    raw = table ? table[fleet_block_id()] : fleet_chiplet_id();
     fleeti_workgroup_on(raw);
-    /* The seat comes before anything else: a workgroup without one is not part of the run, and another launch may be
-       clearing the counts. Acquires what fleeti_claim cleared before it published the seats, and releases the count
-       to the workgroup that decides. Pairs: fleeti_publish_device in fleeti_claim; the polls in
+    /* The count comes before anything else. Acquires the result that fleeti_claim cleared before the counts, and releases
+       the count to the workgroup that decides. Pairs: fleeti_publish_device in fleeti_claim; the loads in
        fleeti_residency_decide (edge 12). */
-    seats = (int32_t)fleeti_rmw_device(&state->seats.word, 0xffffffffu);
-    if (seats > 0) rank = fleet_add_relaxed_device(&state->resident[raw].word, 1);
-    if (seats == 1) status = fleeti_residency_decide(run);
+    rank = fleeti_rmw_device(&state->resident[raw].word, 1);
+    if (rank == 0 && fleet_cas_relaxed_device(&state->residency.word, FLEETI_OPEN,
+                                              FLEETI_PENDING) == FLEETI_OPEN)
+        status = fleeti_residency_decide(run, counts);
     for (;;) {
         if (status == FLEET_ERROR_TIMEOUT) { /* some workgroup is not resident */
-            fleet_store_relaxed_system(&host->resident_found,
-                                       run->blocks - fleet_load_relaxed_device(&state->seats.word));
+            uint32_t found = 0;
+            FLEETI_ROLLED
+            for (uint32_t i = 0; i < FLEET_MAX_CHIPLETS; i++)
+                found += fleet_load_relaxed_device(&state->resident[i].word);
+            fleet_store_relaxed_system(&host->resident_found, found);
             fleet_store_relaxed_system(&host->resident_needed, run->blocks);
             fleeti_publish_system(&host->resident_chiplet, FLEETI_ANY_CHIPLET);
             status = FLEET_ERROR_RESIDENCY;
         }
         if (status) fleeti_residency_fail(state, (uint32_t)status);
-        result =
-            seats > 0 ? fleeti_poll_device(&state->residency.word) : (uint32_t)FLEET_ERROR_BUSY;
-        if (result) break;
-        status = fleeti_back_off(&state->residency.word, &state->config.watch, &tries, &since);
-        if (status == FLEET_ERROR_PEER_FAILED)
-            fleeti_record_failure(state, run->plan->worker_base[state->config.first_chiplet], ~0u,
-                                  1, fleeti_no_event(status), 0);
+        result = fleeti_poll_device(&state->result[raw].word);
+        if (result != FLEETI_PENDING) break;
+        status = fleeti_residency_back_off(run, &state->result[raw].word, &tries, &since);
     }
-    if (result != FLEETI_RESIDENT) {
+    if (!(result & FLEETI_RESIDENT) || rank >= FLEETI_RESULT_COUNT(result)) {
         /* Publishes the failure to the launch that claims the free state next. Pair: the RMW of `due` in
            fleeti_claim (edge 11). */
         fleeti_drain();
         fleeti_rmw_device(&state->due.word, 0xffffffffu);
         return FLEETI_ROLE_NONE;
     }
-    /* Virtual chiplets are numbered already. */
-    chiplet = table ? raw : fleet_load_relaxed_device(&state->chiplet_index[raw]);
+    chiplet = FLEETI_RESULT_CHIPLET(result);
     if (chiplet >= state->config.end_chiplet) return FLEETI_ROLE_IDLE;
     if (state->config.ranks_here > 1) { /* one rank after the other on each chiplet */
         const uint32_t each = fleeti_blocks_of(run->plan, chiplet), here = rank / each;
@@ -2129,21 +2194,32 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
     if (fleeti_thread_index(w->self) != 0) return;
     if (role >= FLEETI_ROLE_FIRST && !fleeti_is_scheduler(w))
         fleet_store_relaxed_device(fleeti_running(state) + fleeti_parked_value(w->fixed->id), 0);
-    /* Publishes what this thread stored to the workgroup that closes the run. Pair: the RMW of that one (edge 13,
-       both ends). */
-    fleeti_drain();
-    if (fleeti_rmw_device(&state->exited.word, 1) + 1 != fleeti_parked_value(w->fixed->blocks))
-        return;
     {
+        const uint32_t raw = fleeti_parked_value(w->fixed->line);
+        const uint32_t count =
+            FLEETI_RESULT_COUNT(fleet_load_relaxed_device(&state->result[raw].word));
+        /* Publishes what this thread stored to the last workgroup of the chiplet, and through it to the one that closes
+           the run. Pairs: the RMWs of those (edge 13, both ends). */
+        fleeti_drain();
+        if (fleeti_rmw_device(&state->left[raw].word, 1) + 1 != count) return;
+        if (fleeti_rmw_device(&state->exited.word, count) + count !=
+            fleeti_parked_value(w->fixed->blocks))
+            return;
+    }
+    {
+        /* in flight together */
         uint32_t epoch = fleet_load_relaxed_device(&state->epoch.word);
-        uint32_t finished = fleet_load_relaxed_device(&state->finished.word) + 1;
+        const uint32_t finished = fleet_load_relaxed_device(&state->finished.word) + 1;
+        uint32_t stop = fleet_load_relaxed_device(&state->stop.word);
+        uint32_t *bucket = &state->bucket_epoch[fleet_load_relaxed_device(&state->bucket.word)];
         const uint64_t finish = fleeti_poll64_device(&state->finish.word);
         const uint32_t ran = finish ? (uint32_t)(finish >> 32) - epoch : steps;
         fleet_store_relaxed_device(&state->finished.word, finished);
-        if (state->config.ranks && !fleet_load_relaxed_device(&state->stop.word))
+        if (state->config.ranks && !stop) {
             fleeti_await_peers(state, steps);
-        if (!fleet_load_relaxed_device(&state->stop.word)) {
-            uint32_t *bucket = &state->bucket_epoch[fleet_load_relaxed_device(&state->bucket.word)];
+            stop = fleet_load_relaxed_device(&state->stop.word);
+        }
+        if (!stop) {
             epoch += ran;
             fleet_store_relaxed_device(&state->epoch.word, epoch);
             fleet_store_relaxed_device(bucket, fleet_load_relaxed_device(bucket) + ran);
@@ -4111,18 +4187,28 @@ FLEET_DEVICE void fleeti_use_plan(fleeti_fixed *f, const fleet_plan *plan)
     f->waits = fleeti_parked_pointer_to(block + plan->waits);
     f->notifies = fleeti_parked_pointer_to(block + plan->notifies);
 }
-/* The plan of the bucket that this launch runs, and the steps that the bucket has completed. */
-FLEET_DEVICE const fleet_plan *fleeti_choose_plan(const fleet_run *run, uint32_t *epoch)
+/* The workgroup's role, in all threads. counts: LDS that is free until the first task. began: what the claim has left for
+   the run, if there is a role. */
+FLEET_DEVICE uint32_t fleeti_enter_run(fleeti_thread self, const fleet_run *run, uint32_t raw,
+                                       fleeti_lds counts, fleeti_run_line *began)
 {
-    const char *block = (const char *)run->plan;
-    const uint32_t bucket =
-        run->plan->n_buckets == 1
-            ? 0
-            : fleeti_uniform(fleet_load_relaxed_device(&run->state->bucket.word));
-    *epoch = fleeti_uniform(fleet_load_relaxed_device(&run->state->bucket_epoch[bucket]));
-    if (run->plan->n_buckets == 1) return run->plan;
-    return (const fleet_plan *)(block + ((const uint64_t *)(block + run->plan->buckets))[bucket]);
+    uint32_t role = 0, bucket = 0, bucket_epoch = 0, epoch = 0;
+    if (fleet_thread_id() == 0) {
+        /* In flight during the residency check. They belong to this launch if the workgroup gets a role. */
+        const fleeti_run_line *line = &run->state->result[raw];
+        bucket = fleet_load_relaxed_device(&line->bucket);
+        bucket_epoch = fleet_load_relaxed_device(&line->bucket_epoch);
+        epoch = fleet_load_relaxed_device(&line->epoch);
+        role = fleeti_residency_check(run, raw, counts);
+    }
+    /* The two words by turns, and word 0 is that of the broadcast that follows (fleeti_chiplet_next). */
+    began->bucket = run->plan->n_buckets == 1 ? 0 : fleeti_broadcast(self, bucket, 0);
+    role = fleeti_broadcast(self, role, 1);
+    began->bucket_epoch = fleeti_broadcast(self, bucket_epoch, 0);
+    began->epoch = fleeti_broadcast(self, epoch, 1);
+    return role;
 }
+typedef char counts_fit_the_slots[4 * FLEETI_LOOP_QUADS >= FLEET_MAX_CHIPLETS ? 1 : -1];
 
 /* The weight pipeline takes the first part of the LDS; tiles get the rest. */
 FLEET_DEVICE void fleeti_enter_pipeline(fleeti_worker *w, fleeti_fixed *f, const fleet_run *run,
@@ -4173,7 +4259,8 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
 {
     const fleet_plan *plan = run->plan;
     const fleeti_queue *queue;
-    uint32_t role, chiplet, rank, epoch, state_epoch, done;
+    uint32_t line, role, chiplet, rank, done;
+    fleeti_run_line began;
     FLEET_LDS(fleeti_quad, slots, FLEETI_LOOP_QUADS);
     __builtin_memset(w, 0, sizeof *w);
     __builtin_memset(f, 0, sizeof *f);
@@ -4202,21 +4289,20 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
         fleeti_enter_single_task(w, f, run, only_static);
         return;
     }
-    /* In flight during the residency check. They belong to this launch if the workgroup gets a role. */
-    plan = fleeti_choose_plan(run, &epoch);
-    state_epoch = fleet_load_relaxed_device(&run->state->epoch.word);
-    role = fleet_thread_id() == 0 ? fleeti_residency_check(run) : 0;
-    role = fleeti_broadcast(w->self, role, 1);
+    line = fleeti_uniform(fleeti_chiplet_line(run->state));
+    f->line = fleeti_parked_of(line);
+    role = fleeti_enter_run(w->self, run, line, w->slots, &began);
     f->role = fleeti_parked_of(role);
     if (role < FLEETI_ROLE_FIRST) {
         w->done = fleeti_parked_of(1);
         w->slow = 1;
         return;
     }
+    plan = fleeti_plan_at(run->plan, began.bucket);
     fleeti_use_plan(f, plan);
     w->schedule = fleeti_parked_of(plan->schedule); /* buckets may differ */
-    w->epoch = epoch + 1;
-    w->epoch_offset = fleeti_parked_of(fleeti_uniform(state_epoch) - epoch);
+    w->epoch = began.bucket_epoch + 1;
+    w->epoch_offset = fleeti_parked_of(began.epoch - began.bucket_epoch);
     chiplet = (role - FLEETI_ROLE_FIRST) >> 16;
     rank = (role - FLEETI_ROLE_FIRST) & 0xffff;
     f->chiplet = fleeti_parked_of(chiplet);
@@ -6338,8 +6424,13 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
     if (!mine) return;
     fleeti_set_shapes(state, plan, mine - 1);
     for (uint32_t i = fleet_thread_id(); i < FLEET_MAX_CHIPLETS; i += fleet_thread_count()) {
-        fleet_store_relaxed_device(&state->resident[i].word, 0);
-        fleet_store_relaxed_device(&state->chiplet_index[i], 0);
+        fleeti_run_line *result = &state->result[i];
+        fleet_store_relaxed_device(&result->word, FLEETI_PENDING);
+        fleet_store_relaxed_device(&result->bucket, mine - 1);
+        fleet_store_relaxed_device(&result->bucket_epoch,
+                                   fleet_load_relaxed_device(&state->bucket_epoch[mine - 1]));
+        fleet_store_relaxed_device(&result->epoch, fleet_load_relaxed_device(&state->epoch.word));
+        fleet_store_relaxed_device(&state->left[i].word, 0);
     }
     for (uint32_t i = fleet_thread_id();
          fleeti_schedulers(plan) && i < plan->total_workers * FLEETI_MAILBOX;
@@ -6348,12 +6439,7 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
                              0);
         fleet_store_relaxed_device(&state->config.mailboxes[i / FLEETI_MAILBOX].taken.word, 0);
     }
-    /* Publishes what all threads have cleared to thread 0, over the barrier, and by its seats to the workgroups
-       (edge 12). */
-    fleeti_drain();
-    fleet_block_barrier();
     if (fleet_thread_id() == 0) {
-        fleet_store_relaxed_device(&state->residency.word, 0);
         fleet_store_relaxed_device(&state->exited.word, 0);
         state->config.watch.limit_ticks = run.limit_ticks;
         state->config.trace = trace;
@@ -6366,13 +6452,24 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
             fleet_cas_relaxed_device(&state->stop.word, 0, FLEET_ERROR_ABORTED);
             fleeti_publish_system(&host->status, FLEET_ERROR_ABORTED);
         }
-        /* Publishes to the workgroups that the counts are clear and the result is pending, before there are seats:
-           workgroups of a launch that has been refused meanwhile may be running already. Pair: the RMW of the seats
-           in fleeti_residency_check (edge 12). */
-        fleeti_publish_device(&state->seats.word, stop || aborted ? 0 : run.blocks);
         if (state->config.ranks && aborted && !stop)
             fleeti_stop_peers(state, FLEETI_SYSTEM | state->config.rank);
     }
+    /* Publishes, over the barriers, what all threads have cleared: the results of the chiplets before the check is open,
+       and it before the counts are. For workgroups of a launch that has been refused meanwhile may be running already. One
+       that ends the check stores the results of the chiplets, which must not be cleared then; one that is counted must not
+       find a result of the run before. Pair: the RMW of the count in fleeti_residency_check (edge 12). */
+    fleeti_drain();
+    fleet_block_barrier();
+    if (fleet_thread_id() == 0)
+        fleeti_publish_device(&state->residency.word,
+                              stop || aborted ? (uint32_t)FLEET_ERROR_ABORTED : FLEETI_OPEN);
+    fleeti_drain();
+    fleet_block_barrier();
+    for (uint32_t i = fleet_thread_id(); i < FLEET_MAX_CHIPLETS; i += fleet_thread_count())
+        fleeti_publish_device(&state->resident[i].word, 0);
+    if (stop || aborted) /* in thread 0; the run must not begin */
+        fleeti_residency_tell(state, FLEET_ERROR_ABORTED, 0, (fleeti_lds)0);
 }
 FLEET_THUNK2(fleeti_claim, fleet_run, fleeti_trace *)
 
@@ -6389,14 +6486,19 @@ void fleeti_set_tensor(fleeti_state *state, uint32_t tensor, const uint32_t *mem
 }
 FLEET_THUNK3(fleeti_set_tensor, fleeti_state *, uint32_t, const uint32_t *)
 
-/* After a launch that failed on the host: its workgroups will not come, and others may wait for them on their seats. */
+/* After a launch that failed on the host: its workgroups will not come, and others may wait for a result. The state stays
+   claimed until there is one. */
 FLEET_GLOBAL(64) void fleeti_unclaim(fleet_run run)
 {
+    uint32_t due;
     if (fleet_thread_id() != 0) return;
-    /* As if its workgroups had come: no seats are open while no workgroup is due. */
-    fleeti_rmw_device(&run.state->seats.word, 0u - run.blocks);
-    if (fleeti_rmw_device(&run.state->due.word, 0u - run.blocks) != run.blocks)
-        fleeti_residency_fail(run.state, FLEET_ERROR_BUSY);
+    due = fleeti_poll_device(&run.state->due.word);
+    if (fleeti_residency_end(run.state, FLEET_ERROR_BUSY, 0, (fleeti_lds)0) && due != run.blocks)
+        fleet_add_relaxed_system(&run.state->config.host->busy, 1);
+    /* Publishes the result to the launch that claims the free state next. Pair: the RMW of `due` in fleeti_claim
+       (edge 11). */
+    fleeti_drain();
+    fleeti_rmw_device(&run.state->due.word, 0u - run.blocks);
 }
 FLEET_THUNK1(fleeti_unclaim, fleet_run)
 

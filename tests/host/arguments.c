@@ -375,8 +375,8 @@ static void invariant_7_counters_and_flags_never_share_a_line(test_run *t)
     CHECK(LINE_OF(fleeti_mailbox, slot) != LINE_OF(fleeti_mailbox, taken));
     lines[0] = LINE_OF(fleeti_state, due), lines[1] = LINE_OF(fleeti_state, epoch);
     lines[2] = LINE_OF(fleeti_state, stop), lines[3] = LINE_OF(fleeti_state, residency);
-    lines[4] = LINE_OF(fleeti_state, seats), lines[5] = LINE_OF(fleeti_state, exited);
-    lines[6] = LINE_OF(fleeti_state, chiplet_index), lines[7] = LINE_OF(fleeti_state, config);
+    lines[4] = LINE_OF(fleeti_state, resident), lines[5] = LINE_OF(fleeti_state, exited);
+    lines[6] = LINE_OF(fleeti_state, left), lines[7] = LINE_OF(fleeti_state, result);
     for (i = 0; i < 8; i++)
         for (k = 0; k < i; k++) CHECK(lines[i] != lines[k]);
     for (schedule = 0; schedule < 2; schedule++) {

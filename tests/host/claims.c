@@ -12,15 +12,20 @@
 /* Where the workgroups of a launch wait before they enter the worker loop. */
 typedef struct gate {
     uint32_t at[MOST_BLOCKS]; /* 0: not there yet, 1: waits, 2: may go on */
-    const uint32_t *until;    /* where not null: block 0 goes on when this word is not 0 */
+    const uint32_t
+        *until; /* where not null: block 0 goes on when the residency check, here, has ended */
 } gate;
 
+static int is_open(uint32_t residency)
+{
+    return residency == 0 || residency == FLEETI_OPEN || residency == FLEETI_PENDING;
+}
 FLEET_GLOBAL(256) void gated(fleet_run run, const world *args, gate *g)
 {
     uint32_t *at = &g->at[fleet_block_id()];
     if (fleet_thread_id() == 0) { /* its other waves wait for this one */
         if (fleet_block_id() == 0 && g->until)
-            while (!__atomic_load_n(g->until, __ATOMIC_ACQUIRE)) sched_yield();
+            while (is_open(__atomic_load_n(g->until, __ATOMIC_ACQUIRE))) sched_yield();
         __atomic_store_n(at, 1, __ATOMIC_RELEASE);
         while (__atomic_load_n(at, __ATOMIC_ACQUIRE) != 2) sched_yield();
     }

@@ -251,7 +251,8 @@ PATH(scheduler)(fleeti_worker w)
 }
 PATH(residency)(fleet_run run, uint32_t *x)
 {
-    *x = fleeti_residency_check(&run);
+    FLEET_LDS(fleeti_quad, counts, FLEET_MAX_CHIPLETS / 4);
+    *x = fleeti_residency_check(&run, fleet_block_id(), fleeti_lds_of(counts));
 }
 PATH(finish)(fleet_ctx ctx, uint32_t *x)
 {

@@ -1,11 +1,11 @@
 /* Claim, residency check and exit, with launches of one state that overlap: fleeti_claim, fleeti_residency_check,
-   fleeti_residency_decide, fleeti_residency_fail, fleeti_leave and fleeti_unclaim of fleet_sched.h.
+   fleeti_residency_decide, fleeti_residency_end, fleeti_residency_fail, fleeti_leave and fleeti_unclaim of fleet_sched.h.
 
    Every stream launches LAUNCHES times: the claim, one workgroup; then BLOCKS workgroups, which begin at any moments; it
    goes on when all have left. Nothing tells the launches apart: they may be executables of one captured graph. `due` counts
-   the workgroups of all launches, refused ones too, that have not left; a claim that finds 0 opens a run with a seat for
-   each workgroup of one launch. The workgroup that takes the last seat decides. All workgroups are on one chiplet, so `resident` is one word;
-   its old value is the rank.
+   the workgroups of all launches, refused ones too, that have not left; a claim that finds 0 opens a run: it clears the results
+   of the chiplets, then the run's, then the counts of the chiplets. The first workgroup on any chiplet decides. Workgroup i of all is on chiplet i mod CHIPLETS;
+   with -DA_CHIPLET_EACH all those of stream i are on chiplet i.
 
    Checked: only the workgroups of one launch run together, with ranks of their own; runs do not overlap; a workgroup of a
    run has read the epoch that the runs before it left; every launch runs or is reported, exactly once; launches that do not
@@ -16,33 +16,42 @@
    asks to abort at any moment: the claim after that, or a workgroup that waits, sets the stop word. With -DUNCLAIM the
    host may fail to launch after any claim.
 
-   Stores at device scope are in flight until the wave drains: those of a claim, and the epoch that a run leaves, become
-   visible in any order. Read-modify-writes and looks are performed at memory.
+   Stores at device scope are in flight until the wave drains: those of a claim, the result for each chiplet, and the epoch
+   that a run leaves, become visible in any order. Read-modify-writes and looks are performed at memory.
 
-   Abstractions: one chiplet; shapes, symbols, mailboxes and buckets are the launch's own and published by the end of the
-   claim's kernel. Counts do not wrap.
-   Sizes: STREAMS streams, LAUNCHES launches on each, BLOCKS workgroups in each.
+   Abstractions: shapes, symbols, mailboxes and buckets are the launch's own and published by the end of the claim's kernel.
+   Counts do not wrap.
+   Sizes: STREAMS streams, LAUNCHES launches on each, BLOCKS workgroups in each, on CHIPLETS chiplets.
 
      holds two_streams
-     holds two_launches -DLAUNCHES=2
+     holds one_chiplet -DCHIPLETS=1
      holds one_stream -DSTREAMS=1 -DLAUNCHES=3 -DLATE
-     holds abort -DABORT
-     holds late -DLATE
+     holds late_2 -DLATE -DSTREAMS=1 -DBLOCKS=3 -DLAUNCHES=2
+     deep abort -DABORT -DCHIPLETS=1
+     holds abort_1 -DABORT -DSTREAMS=1 -DLAUNCHES=2
+     deep late -DLATE -DCHIPLETS=1
      holds unclaim -DUNCLAIM
-     deep three_streams -DSTREAMS=3 -DBLOCKS=1
-     deep two_launches_late -DLAUNCHES=2 -DLATE
-     deep two_launches_unclaim -DLAUNCHES=2 -DUNCLAIM
-     twin frozen_token -DBROKEN_TOKEN: assertion violated .(of_stream|running==|seen_epoch)
-     twin counted_before_seat -DBROKEN_COUNTED_BEFORE_SEAT: assertion violated .of_stream
-     twin seats_before_due -DBROKEN_SEATS_BEFORE_DUE: assertion violated .of_stream
-     twin no_look_at_due -DBROKEN_NO_LOOK_AT_DUE: assertion violated .of_stream
-     twin no_look_at_seats -DBROKEN_NO_LOOK_AT_SEATS: assertion violated .of_stream
+     deep two_launches -DLAUNCHES=2
+     deep three_streams -DSTREAMS=3 -DBLOCKS=1 -DCHIPLETS=1
+     deep abort_2 -DABORT
+     deep late_two_chiplets -DLATE
+     deep two_launches_late -DLAUNCHES=2 -DLATE -DCHIPLETS=1
+     deep two_launches_unclaim -DLAUNCHES=2 -DUNCLAIM -DCHIPLETS=1
+     reach run -DREACH_RUN
+     reach met -DREACH_MET
+     twin results_not_first -DBROKEN_RESULTS_NOT_FIRST: invalid end state
+     twin counts_not_last -DBROKEN_COUNTS_NOT_LAST: assertion violated|invalid end state
+     twin due_before_counts -DBROKEN_DUE_BEFORE_COUNTS: assertion violated
+     twin no_look_at_due -DBROKEN_NO_LOOK_AT_DUE: assertion violated
+     twin no_counts_in_result -DBROKEN_NO_COUNTS_IN_RESULT: assertion violated
+     twin decided_early -DBROKEN_DECIDED_EARLY: assertion violated|invalid end state
      twin refused_not_due -DBROKEN_REFUSED_NOT_DUE: assertion violated
-     twin seats_not_last -DBROKEN_SEATS_NOT_LAST: assertion violated|invalid end state
+     twin result_not_drained -DBROKEN_RESULT_NOT_DRAINED -DA_CHIPLET_EACH -DLATE: assertion violated|invalid end state
      twin epoch_not_drained -DBROKEN_EPOCH_NOT_DRAINED -DLAUNCHES=2: assertion violated .seen_epoch
-     twin unclaim_tells_nobody -DUNCLAIM -DBROKEN_UNCLAIM_TELLS_NOBODY: invalid end state
-     twin unclaim_leaves_seats -DUNCLAIM -DLAUNCHES=2 -DBROKEN_UNCLAIM_LEAVES_SEATS: assertion violated|invalid end state
-     twin failed_run_closes -DBROKEN_JUDGE_OVERRULES -DLATE: assertion violated|invalid end state */
+     twin unclaim_tells_nobody -DUNCLAIM -DBROKEN_UNCLAIM_TELLS_NOBODY: assertion violated|invalid end state
+     twin unclaim_frees_first -DUNCLAIM -DLAUNCHES=2 -DBROKEN_UNCLAIM_FREES_FIRST: assertion violated|invalid end state
+     twin failed_run_goes_on -DBROKEN_DECISION_OVERRULES -DLATE: assertion violated|invalid end state
+     twin chiplet_closes -DBROKEN_CHIPLET_CLOSES: assertion violated */
 
 #ifndef STREAMS
 #define STREAMS 2
@@ -53,44 +62,72 @@
 #ifndef BLOCKS
 #define BLOCKS 2
 #endif
+#ifndef CHIPLETS
+#define CHIPLETS 2
+#endif
 
 #define PENDING 0
-#define RESIDENT 1
-#define BUSY 2
-#define LATE_RESIDENCY 3
-#define ABORTED 4
+#define BUSY 1
+#define LATE_RESIDENCY 2
+#define ABORTED 3
+#define NONE 4 /* there was no run yet */
+#define OPEN 5 /* nobody decides yet */
+#define RESIDENT 6 /* of a chiplet: and the count of its workgroups on top */
 
 /* The state. */
-short due, seats;
-byte result, resident, exited, epoch;
+byte due, residency = NONE, exited, epoch;
+byte resident[CHIPLETS], left[CHIPLETS], result[CHIPLETS] = NONE;
 bit stop, abort_asked;
-bit owner; /* of the frozen token's protocol */
-byte arrived;
 
-/* Stores in flight: of the claim that has opened a run, and of the epoch. */
-bit clearing_resident, clearing_result, clearing_exited, seating, advancing;
+/* Stores in flight: of the claim that has opened a run, of a result, and of the epoch. */
+bit clearing[CHIPLETS], opening[CHIPLETS], advancing;
+byte begins, telling[CHIPLETS]; /* the residency word and the results */
 
 /* What is checked. */
-byte runs, running, members, of_stream, ranks;
+byte runs, running, of_stream, ranks;
 byte busy, late, poisoned, unclaimed;
 bit launched[STREAMS * BLOCKS];
 
-#define DRAINED (!clearing_resident && !clearing_result && !clearing_exited)
+#if CHIPLETS == 1
+#define ALL(x) (x[0])
+#define SUM(x) (x[0])
+#else
+#define ALL(x) (x[0] || x[1])
+#define SUM(x) (x[0] + x[1])
+#endif
+#define IS_OPEN (residency == OPEN || residency == PENDING)
+#define CLEARED !ALL(clearing)
+#define TOLD !ALL(telling)
 
+/* fleeti_residency_end, in a d_step. told: 1: it has stored results. */
+inline end_residency(fc_result)
+{
+    if
+#ifdef BROKEN_DECISION_OVERRULES
+    :: IS_OPEN || fc_result == RESIDENT ->
+#else
+    :: IS_OPEN ->
+#endif
+        residency = fc_result;
+        for (i : 0 .. (CHIPLETS - 1)) { telling[i] = fc_result + (fc_result == RESIDENT -> have[i] : 0); have[i] = 0 }
+        i = 0;
+        told = 1
+    :: else -> skip
+    fi
+}
+
+/* fleeti_residency_fail */
 inline fail_residency(fc_status)
 {
     d_step
     {
         if
-        :: result == PENDING ->
-            result = fc_status;
-            if
-            :: fc_status == BUSY -> busy++
-            :: fc_status == LATE_RESIDENCY -> late++
-            :: fc_status == ABORTED -> stop = 1; late++
-            fi
+        :: IS_OPEN && fc_status == BUSY -> busy++
+        :: IS_OPEN && fc_status == LATE_RESIDENCY -> late++
+        :: IS_OPEN && fc_status == ABORTED -> stop = 1; late++
         :: else -> skip
-        fi
+        fi;
+        end_residency(fc_status)
     }
 }
 
@@ -99,16 +136,11 @@ inline claim()
 {
     d_step
     {
-#ifdef BROKEN_TOKEN
-        mine = !owner;
-        owner = 1;
-#else
         mine = due == 0;
 #ifdef BROKEN_REFUSED_NOT_DUE
         due = (mine -> due + BLOCKS : due);
 #else
         due = due + BLOCKS;
-#endif
 #endif
         if
         :: !mine -> busy++
@@ -120,29 +152,44 @@ inline claim()
         refused = stop || abort_asked;
         d_step
         {
-            clearing_resident = 1;
-            clearing_result = 1;
-            clearing_exited = 1
+            for (i : 0 .. (CHIPLETS - 1)) { clearing[i] = 1 }
+            i = 0;
+            if
+            :: refused -> poisoned++; stop = 1
+            :: else -> skip
+            fi
         }
-        if
-        :: refused -> d_step { poisoned++; stop = 1 }
-        :: else -> skip
-        fi;
-#ifdef BROKEN_SEATS_NOT_LAST
-        seats = (refused -> 0 : BLOCKS);
-        DRAINED
-#else
-        DRAINED;
-        seats = (refused -> 0 : BLOCKS)
+#ifndef BROKEN_RESULTS_NOT_FIRST
+        CLEARED;
 #endif
+        begins = (refused -> ABORTED : OPEN);
+#ifndef BROKEN_COUNTS_NOT_LAST
+        !begins;
+#endif
+        d_step
+        {
+            for (i : 0 .. (CHIPLETS - 1))
+            {
+                opening[i] = 1;
+                if
+                :: refused -> telling[i] = ABORTED
+                :: else -> skip
+                fi
+            }
+            i = 0
+        }
+        CLEARED && !begins && !ALL(opening) && (!refused || TOLD); /* the end of the kernel */
+        refused = 0
     :: else -> skip
-    fi
+    fi;
+    mine = 0
 }
 
 proctype stream(byte me)
 {
     byte n, i;
-    bit mine, refused, others;
+    byte have[CHIPLETS];
+    bit mine, refused, others, told;
     do
     :: n < LAUNCHES ->
         claim();
@@ -153,18 +200,31 @@ proctype stream(byte me)
 #ifdef UNCLAIM
         :: 1 ->
             unclaimed++;
-#ifdef BROKEN_UNCLAIM_TELLS_NOBODY
+#if defined(BROKEN_UNCLAIM_TELLS_NOBODY)
             due = due - BLOCKS
-#else
-#ifndef BROKEN_UNCLAIM_LEAVES_SEATS
-            seats = seats - BLOCKS; /* as if its workgroups had come: no seats stand open while nothing is due */
-#endif
-            d_step { due = due - BLOCKS; others = due != 0 }
+#elif defined(BROKEN_UNCLAIM_FREES_FIRST)
+            due = due - BLOCKS;
+            d_step { end_residency(BUSY) }
             if
-            :: others -> fail_residency(BUSY)
+            :: told -> TOLD; told = 0
+            :: else -> skip
+            fi
+#else
+            others = due != BLOCKS;
+            d_step
+            {
+                end_residency(BUSY);
+                if
+                :: told && others -> busy++
+                :: else -> skip
+                fi;
+                others = 0
+            }
+            if
+            :: told -> TOLD
             :: else -> skip
             fi;
-            others = 0
+            d_step { due = due - BLOCKS; told = 0 }
 #endif
 #endif
         fi;
@@ -174,107 +234,102 @@ proctype stream(byte me)
 }
 
 /* fleeti_residency_decide */
-inline judge()
+inline decide()
 {
-#if !defined(BROKEN_TOKEN)
-#if !defined(BROKEN_COUNTED_BEFORE_SEAT)
-    resident == BLOCKS || result != PENDING;
-#endif
-#if defined(BROKEN_SEATS_BEFORE_DUE)
-    fits = seats == 0;
-    fits = fits && due == BLOCKS;
-#elif defined(BROKEN_COUNTED_BEFORE_SEAT)
+#ifdef BROKEN_DUE_BEFORE_COUNTS
     fits = due == BLOCKS;
-    fits = fits && resident == BLOCKS;
-#elif defined(BROKEN_NO_LOOK_AT_DUE)
-    fits = seats == 0;
-#elif defined(BROKEN_NO_LOOK_AT_SEATS)
+#endif
+#ifndef BROKEN_DECIDED_EARLY
+    SUM(resident) >= BLOCKS || residency != PENDING;
+#endif
+    have[0] = resident[0];
+#if CHIPLETS > 1
+    have[1] = resident[1];
+#endif
+#if defined(BROKEN_NO_LOOK_AT_DUE)
+    fits = SUM(have) == BLOCKS;
+#elif defined(BROKEN_DUE_BEFORE_COUNTS)
+    fits = fits && SUM(have) == BLOCKS;
+#elif defined(BROKEN_DECIDED_EARLY)
     fits = due == BLOCKS;
 #else
-    fits = due == BLOCKS;
-    fits = fits && seats == 0;
+    fits = SUM(have) == BLOCKS;
+    fits = fits && due == BLOCKS;
 #endif
     if
-    :: !fits -> fail_residency(BUSY)
+    :: SUM(have) < BLOCKS && residency != PENDING -> skip /* it has failed */
     :: else ->
-#endif
-        /* An add: a workgroup that timed out may have failed the check. */
-        d_step
-        {
-#ifdef BROKEN_JUDGE_OVERRULES
-            result = RESIDENT
-#else
-            if
-            :: result == PENDING -> result = RESIDENT
-            :: else -> skip
-            fi
-#endif
-        }
-#if !defined(BROKEN_TOKEN)
-    fi
-#endif
+        if
+        :: !fits -> fail_residency(BUSY)
+        :: else -> d_step { end_residency(RESIDENT) }
+        fi
+    fi;
+    d_step
+    {
+        fits = 0; first = 0;
+        for (i : 0 .. (CHIPLETS - 1)) { have[i] = 0 }
+        i = 0
+    }
 }
+
+#ifdef A_CHIPLET_EACH
+#define HERE (me / BLOCKS % CHIPLETS)
+#else
+#define HERE (me % CHIPLETS)
+#endif
 
 proctype block(byte me)
 {
-    byte seen_epoch, rank;
-    short seat;
-    bit fits;
+    byte seen_epoch, rank, found, i;
+    byte have[CHIPLETS];
+    bit fits, first, told;
 end:
     do
     :: launched[me] ->
         seen_epoch = epoch; /* fleeti_enter, before the residency check */
         /* fleeti_residency_check */
-#if defined(BROKEN_TOKEN)
+        d_step { rank = resident[HERE]; resident[HERE] = rank + 1 }
         if
-        :: !owner -> goto left
+        :: rank == 0 -> d_step { first = residency == OPEN; residency = (first -> PENDING : residency) }
         :: else -> skip
         fi;
-        d_step { rank = resident; resident++ }
-        d_step { arrived++; seat = BLOCKS - arrived + 1 }
-#elif defined(BROKEN_COUNTED_BEFORE_SEAT)
-        d_step { rank = resident; resident++ }
-        d_step { seat = seats; seats-- }
         if
-        :: seat <= 0 -> due--; goto left
-        :: else -> skip
-        fi;
-#else
-        d_step { seat = seats; seats-- }
-        if
-        :: seat <= 0 -> due--; goto left
-        :: else -> skip
-        fi;
-        d_step { rank = resident; resident++ }
-#endif
-        if
-        :: seat == 1 -> judge()
+        :: first -> decide()
         :: else -> skip
         fi;
         do
-        :: result != PENDING -> break
+        :: result[HERE] != PENDING -> break
 #ifdef LATE
-        :: result == PENDING -> fail_residency(LATE_RESIDENCY)
+        :: result[HERE] == PENDING -> fail_residency(LATE_RESIDENCY)
 #endif
 #ifdef ABORT
-        :: result == PENDING && abort_asked -> fail_residency(ABORTED)
+        :: result[HERE] == PENDING && abort_asked -> fail_residency(ABORTED)
 #endif
         od;
+        found = result[HERE];
         if
-        :: result != RESIDENT ->
-#ifdef BROKEN_TOKEN
-            skip
+#ifdef BROKEN_NO_COUNTS_IN_RESULT
+        :: found < RESIDENT ->
 #else
-            due--;
-            goto left
+        :: found < RESIDENT || rank >= found - RESIDENT ->
 #endif
+#ifndef BROKEN_RESULT_NOT_DRAINED
+            if
+            :: told -> TOLD
+            :: else -> skip
+            fi;
+#endif
+            due--;
+            goto gone
         :: else -> skip
         fi;
         /* It runs. */
         d_step
         {
-            assert(rank < BLOCKS && !(ranks & (1 << rank)));
-            ranks = ranks | (1 << rank);
+            i = HERE * BLOCKS + rank;
+            assert(rank < BLOCKS && !(ranks & (1 << i)));
+            ranks = ranks | (1 << i);
+            i = 0;
             if
             :: running == 0 -> of_stream = me / BLOCKS
             :: else -> skip
@@ -284,30 +339,53 @@ end:
             running++
         }
         /* fleeti_leave */
-        d_step { exited++; seat = exited }
         if
-        :: seat == BLOCKS ->
+        :: told -> TOLD
+        :: else -> skip
+        fi;
+        d_step { left[HERE] = left[HERE] + 1; first = left[HERE] == found - RESIDENT }
+        if
+        :: first ->
+            d_step
+            {
+#ifdef BROKEN_CHIPLET_CLOSES
+                exited = BLOCKS;
+#else
+                exited = exited + found - RESIDENT;
+#endif
+                first = exited == BLOCKS
+            }
+        :: else -> skip
+        fi;
+        if
+        :: first ->
             d_step
             {
                 assert(running == BLOCKS);
                 running = 0;
                 ranks = 0;
                 runs++;
+#ifdef REACH_RUN
+                assert(0);
+#endif
                 advancing = !stop
             }
 #ifndef BROKEN_EPOCH_NOT_DRAINED
             !advancing;
 #endif
-#ifdef BROKEN_TOKEN
-            owner = 0
-#else
             due = due - BLOCKS
-#endif
         :: else -> skip
         fi;
-    left:
+    gone:
         skip;
-        d_step { seen_epoch = 0; rank = 0; seat = 0; fits = 0; launched[me] = 0 }
+#ifdef REACH_MET
+        assert(!(busy == STREAMS));
+#endif
+        d_step
+        {
+            seen_epoch = 0; rank = 0; found = 0; first = 0; told = 0;
+            launched[me] = 0
+        }
     od
 }
 
@@ -316,9 +394,15 @@ active proctype stores()
 {
 end:
     do
-    :: d_step { clearing_resident -> clearing_resident = 0; resident = 0; arrived = 0 }
-    :: d_step { clearing_result -> clearing_result = 0; result = PENDING }
-    :: d_step { clearing_exited -> clearing_exited = 0; exited = 0 }
+    :: d_step { clearing[0] -> clearing[0] = 0; result[0] = PENDING; left[0] = 0; exited = 0 }
+    :: d_step { begins -> residency = begins; begins = 0 }
+    :: d_step { opening[0] -> opening[0] = 0; resident[0] = 0 }
+    :: d_step { telling[0] -> result[0] = telling[0]; telling[0] = 0 }
+#if CHIPLETS > 1
+    :: d_step { clearing[1] -> clearing[1] = 0; result[1] = PENDING; left[1] = 0 }
+    :: d_step { opening[1] -> opening[1] = 0; resident[1] = 0 }
+    :: d_step { telling[1] -> result[1] = telling[1]; telling[1] = 0 }
+#endif
     :: d_step { advancing -> advancing = 0; epoch++ }
 #ifdef ABORT
     :: d_step { !abort_asked -> abort_asked = 1 }
@@ -337,11 +421,9 @@ init
     }
     _nr_pr == STREAMS * BLOCKS + 2;
     !advancing;
-#ifndef BROKEN_TOKEN
     assert(due == 0 && running == 0);
     assert(epoch == runs || stop);
     assert(unclaimed || runs + busy + late + poisoned == STREAMS * LAUNCHES);
-#endif
 #if STREAMS == 1
     assert(busy == 0)
 #endif
