@@ -92,8 +92,9 @@ simulated_cells() { # STEPS PLAIN_READ_TBS
         END {
             if (!us) exit 1
             rate = hbm / us
-            printf "%.0f us | %.0f MB | %.2f TB/s | %.0f%% | %.0f MB | %.0f MB | %d | %d | %s", us / steps, hbm / steps, rate,
-                100 * rate / plain, (hbm + mall) / steps, l2 / steps, w / steps, a / steps, waits
+            share = plain ? sprintf("%.0f%%", 100 * rate / plain) : "?"
+            printf "%.0f us | %.0f MB | %.2f TB/s | %s | %.0f MB | %.0f MB | %d | %d | %s", us / steps, hbm / steps, rate,
+                share, (hbm + mall) / steps, l2 / steps, w / steps, a / steps, waits
         }' "$log"
 }
 
