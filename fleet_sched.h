@@ -1467,8 +1467,9 @@ typedef struct fleeti_fixed {
     /* CHIPLET: the worker's own; of a scheduler: that of its chiplet's first worker */
     fleeti_parked_pointer mailbox;
     fleeti_parked chiplets, steps;
-    fleeti_parked blocks; /* of this launch */
-    fleeti_parked line;   /* fleeti_chiplet_line */
+    fleeti_parked blocks;       /* of this launch */
+    fleeti_parked line;         /* fleeti_chiplet_line */
+    fleeti_parked epoch_offset; /* epoch of the state less that of the bucket */
     /* its chiplet, its number there, and the number of workers there */
     fleeti_parked chiplet, worker, workers;
     fleeti_parked id;                      /* its number among all */
@@ -1487,8 +1488,7 @@ typedef struct fleeti_worker {
     fleeti_lds slots;       /* in LDS, FLEETI_SLOT: descriptors fetched ahead */
     fleeti_parked schedule; /* fleet_schedule, or FLEETI_SINGLE_TASK */
     fleeti_parked steps_left;
-    uint32_t epoch;             /* among the steps of the bucket that runs */
-    fleeti_parked epoch_offset; /* epoch of the state less that of the bucket */
+    uint32_t epoch; /* among the steps of the bucket that runs */
     /* DYNAMIC: the head of the worker's own queue, and the epoch of its step */
     fleeti_parked own, own_epoch;
     /* of the next task, counted over all steps; CHIPLET: of the next mailbox entry */
@@ -1772,8 +1772,9 @@ FLEET_DEVICE uint32_t fleeti_finishes(const fleeti_worker *w, uint32_t worker)
     }
     /* Acquires what the tiles of the step have stored. Pair: fleet_finish (edge 25). */
     fleeti_invalidate_device();
-    return fleeti_any(fleeti_poll64_device(&state->finish.word) ==
-                      1 + ((uint64_t)(w->epoch + fleeti_parked_value(w->epoch_offset)) << 32))
+    return fleeti_any(
+               fleeti_poll64_device(&state->finish.word) ==
+               1 + ((uint64_t)(w->epoch + fleeti_parked_value(w->fixed->epoch_offset)) << 32))
                ? FLEETI_STEP_IS_LAST
                : FLEETI_STEP_GOES_ON;
 }
@@ -2005,24 +2006,13 @@ FLEET_DEVICE fleet_status fleeti_meet_peers(const fleet_run *run)
             seen.status = fleeti_back_off(at, &state->config.watch, &tries, &since);
         }
         if (!seen.status) continue;
-        fleeti_record_failure(state, run->plan->worker_base[state->config.first_chiplet], ~0u, 1,
-                              seen, 0);
+        if (seen.status != FLEET_ERROR_PEER_FAILED) /* which fleeti_residency_check records */
+            fleeti_record_failure(state, run->plan->worker_base[state->config.first_chiplet], ~0u,
+                                  1, seen, 0);
         return seen.status;
     }
     fleet_store_relaxed_device(&state->met.word, 1);
     return FLEET_OK;
-}
-
-/* Between two looks of a workgroup that waits in the residency check. */
-FLEET_DEVICE fleet_status fleeti_residency_back_off(const fleet_run *run, const void *at,
-                                                    uint32_t *tries, uint64_t *since)
-{
-    fleeti_state *state = run->state;
-    const fleet_status status = fleeti_back_off(at, &state->config.watch, tries, since);
-    if (status == FLEET_ERROR_PEER_FAILED)
-        fleeti_record_failure(state, run->plan->worker_base[state->config.first_chiplet], ~0u, 1,
-                              fleeti_no_event(status), 0);
-    return status;
 }
 
 /* Counts the workgroups of each chiplet in counts; stops where there are as many as a launch has. */
@@ -2077,7 +2067,7 @@ FLEET_DEVICE fleet_status fleeti_residency_decide(const fleet_run *run, fleeti_l
     for (uint32_t raw = 0; raw < FLEET_MAX_CHIPLETS; raw++) fleeti_lds_put(counts, raw, 0);
     while ((counted = fleeti_residency_count(run, counts)) < run->blocks) {
         if (fleet_load_relaxed_device(&state->residency.word) != FLEETI_PENDING) return FLEET_OK;
-        status = fleeti_residency_back_off(run, NULL, &tries, &since);
+        status = fleeti_back_off(NULL, &state->config.watch, &tries, &since);
         if (status) return status;
     }
     /* `due` is loaded after the counts: those of other launches that were counted are due. Pair: the RMWs in
@@ -2128,10 +2118,13 @@ FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run, uint32_t raw,
             fleeti_publish_system(&host->resident_chiplet, FLEETI_ANY_CHIPLET);
             status = FLEET_ERROR_RESIDENCY;
         }
+        if (status == FLEET_ERROR_PEER_FAILED)
+            fleeti_record_failure(state, run->plan->worker_base[state->config.first_chiplet], ~0u,
+                                  1, fleeti_no_event(status), 0);
         if (status) fleeti_residency_fail(state, (uint32_t)status);
         result = fleeti_poll_device(&state->result[raw].word);
         if (result != FLEETI_PENDING) break;
-        status = fleeti_residency_back_off(run, &state->result[raw].word, &tries, &since);
+        status = fleeti_back_off(&state->result[raw].word, &state->config.watch, &tries, &since);
     }
     if (!(result & FLEETI_RESIDENT) || rank >= FLEETI_RESULT_COUNT(result)) {
         /* Publishes the failure to the launch that claims the free state next. Pair: the RMW of `due` in
@@ -2254,7 +2247,7 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
     ctx.chiplets = fleeti_parked_value(w->fixed->chiplets);
     ctx.worker = fleeti_parked_value(w->fixed->worker);
     ctx.workers = fleeti_parked_value(w->fixed->workers);
-    ctx.epoch = w->epoch + fleeti_parked_value(w->epoch_offset);
+    ctx.epoch = w->epoch + fleeti_parked_value(w->fixed->epoch_offset);
     ctx.symbols = fleeti_state_of(w)->symbols;
     ctx.step = fleeti_parked_value(w->fixed->steps) - fleeti_parked_value(w->steps_left);
     ctx.task = FLEETI_TASK(w, id);
@@ -3556,7 +3549,7 @@ FLEET_DEVICE uint32_t fleeti_last_epoch(const fleeti_worker *w, uint32_t *last)
     fleeti_invalidate_device();
     finish = fleeti_poll64_device(&state->finish.word);
     if (!finish) return !fleeti_is_endless(w);
-    *last = (uint32_t)(finish >> 32) - fleeti_parked_value(w->epoch_offset);
+    *last = (uint32_t)(finish >> 32) - fleeti_parked_value(w->fixed->epoch_offset);
     return 1;
 }
 
@@ -4302,7 +4295,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
     fleeti_use_plan(f, plan);
     w->schedule = fleeti_parked_of(plan->schedule); /* buckets may differ */
     w->epoch = began.bucket_epoch + 1;
-    w->epoch_offset = fleeti_parked_of(began.epoch - began.bucket_epoch);
+    f->epoch_offset = fleeti_parked_of(began.epoch - began.bucket_epoch);
     chiplet = (role - FLEETI_ROLE_FIRST) >> 16;
     rank = (role - FLEETI_ROLE_FIRST) & 0xffff;
     f->chiplet = fleeti_parked_of(chiplet);
