@@ -1430,6 +1430,7 @@ FLEET_DEVICE fleet_failure *fleeti_failures(fleeti_host *host)
 /* And the head of its own queue: the descriptor, its first wait record, its index. */
 #define FLEETI_OWN_WORD (FLEETI_STEP_WORD + 4)
 #define FLEETI_OWN_INDEX (FLEETI_OWN_WORD + 20)
+#define FLEETI_FIRST_EPOCH_WORD (FLEETI_OWN_INDEX + 1) /* the launch's */
 #define FLEETI_LOOP_QUADS (FLEETI_SLOT_QUADS + FLEETI_BATCH_LIMIT / 4 + 2 * FLEETI_RINGS + 7)
 
 /* ---- thread context -------------------------------------------------------------------------- */
@@ -1472,11 +1473,10 @@ typedef struct fleeti_fixed {
     fleeti_parked epoch_offset; /* epoch of the state less that of the bucket */
     /* its chiplet, its number there, and the number of workers there */
     fleeti_parked chiplet, worker, workers;
-    fleeti_parked id;                      /* its number among all */
-    fleeti_parked first_epoch, last_epoch; /* DYNAMIC: the launch's first and last epoch */
-    fleeti_parked first, count;            /* the worker's queue; under CHIPLET the chiplet's */
-    fleeti_parked looks_ahead;             /* of fleeti_static_look_ahead */
-    fleeti_parked_pointer args;            /* of the kernel's tiles */
+    fleeti_parked id;           /* its number among all */
+    fleeti_parked first, count; /* the worker's queue; under CHIPLET the chiplet's */
+    fleeti_parked looks_ahead;  /* of fleeti_static_look_ahead */
+    fleeti_parked_pointer args; /* of the kernel's tiles */
     fleeti_parked lds_bytes;
     fleeti_parked launch_error; /* FLEET_ERROR_...: this kernel cannot run the launch */
 } fleeti_fixed;
@@ -3379,6 +3379,7 @@ FLEET_DEVICE void fleeti_cache_pop_rings(const fleeti_worker *w)
         fleeti_lds_put(w->slots, FLEETI_STEP_WORD + 2, plan->n_descs);
         fleeti_lds_put(w->slots, FLEETI_BEGUN_WORD, w->epoch);
         fleeti_lds_put(w->slots, FLEETI_OWN_INDEX, ~0u);
+        fleeti_lds_put(w->slots, FLEETI_FIRST_EPOCH_WORD, w->epoch);
         fleeti_lds_put_address(w->slots, FLEETI_TRIGGERS_WORD, (const char *)plan + plan->triggers);
         fleeti_lds_put_address(w->slots, FLEETI_CONSUMERS_WORD,
                                (const char *)plan + plan->consumers);
@@ -3537,13 +3538,23 @@ FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, u
     }
 }
 
+/* DYNAMIC: the launch's first epoch, and its last one as far as steps were asked for. */
+FLEET_DEVICE uint32_t fleeti_first_epoch(const fleeti_worker *w)
+{
+    return fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_FIRST_EPOCH_WORD));
+}
+FLEET_DEVICE uint32_t fleeti_planned_epoch(const fleeti_worker *w)
+{
+    return fleeti_first_epoch(w) - 1 + fleeti_parked_value(w->fixed->steps);
+}
+
 /* Whether the run has a last epoch, *last: that of the launch, unless a tile has ended the run in an earlier one. The
    answer is final for an epoch whose step event this wave has seen complete. */
 FLEET_DEVICE uint32_t fleeti_last_epoch(const fleeti_worker *w, uint32_t *last)
 {
     fleeti_state *state = fleeti_state_of(w);
     uint64_t finish;
-    *last = fleeti_parked_value(w->fixed->last_epoch);
+    *last = fleeti_planned_epoch(w);
     if (!state->config.finish) return 1;
     /* Acquires what the tiles of that step have stored. Pair: fleet_finish (edge 25). */
     fleeti_invalidate_device();
@@ -3931,8 +3942,7 @@ typedef struct fleeti_ready_tasks {
 FLEET_DEVICE uint32_t fleeti_own_left(const fleeti_worker *w)
 {
     return fleeti_parked_value(w->fixed->count) &&
-           ((int32_t)(fleeti_parked_value(w->fixed->last_epoch) -
-                      fleeti_parked_value(w->own_epoch)) >= 0 ||
+           ((int32_t)(fleeti_planned_epoch(w) - fleeti_parked_value(w->own_epoch)) >= 0 ||
             fleeti_is_endless(w));
 }
 /* By all lanes of a wave, when the events of its head are complete: whether its step runs. */
@@ -4070,7 +4080,7 @@ FLEET_DEVICE uint32_t fleeti_dynamic_next(fleeti_worker *w)
         r.status = FLEET_OK;
         __builtin_memset(&r.from, 0, sizeof r.from);
         r.step.counter = fleeti_lds_get(w->slots, FLEETI_STEP_WORD);
-        r.step.found = (fleeti_parked_value(w->fixed->first_epoch) - 1) * target;
+        r.step.found = (fleeti_first_epoch(w) - 1) * target;
         fleeti_dynamic_poll(w, &r, target);
         got = r.own;
         if (r.own) {
@@ -4094,7 +4104,7 @@ FLEET_DEVICE uint32_t fleeti_dynamic_next(fleeti_worker *w)
     epoch = fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_SLOT_EPOCH(w->number)));
     w->batch_count = fleeti_parked_of(got);
     w->epoch = epoch;
-    w->steps_left = fleeti_parked_of(fleeti_parked_value(w->fixed->last_epoch) - w->epoch + 1);
+    w->steps_left = fleeti_parked_of(fleeti_planned_epoch(w) - w->epoch + 1);
     return 1;
 }
 
@@ -4317,8 +4327,6 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
     f->first = fleeti_parked_of(queue->first);
     f->count = fleeti_parked_of(queue->count);
     f->looks_ahead = fleeti_parked_of(plan->guarded && !plan->rebinds);
-    f->first_epoch = fleeti_parked_of(w->epoch);
-    f->last_epoch = fleeti_parked_of(w->epoch - 1 + run->steps);
     /* A chiplet without tasks has no end of a step to wait for. */
     done = run->steps == 0 ||
            (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC ? plan->n_tasks : queue->count) == 0;

@@ -23,6 +23,13 @@ FLEET_KERNEL(decode_large_m, large_m, THREADS)
 {
     FLEET_STATIC_WORKER_LOOP(large_m);
 }
+/* The kit's static LDS ends where dynamic LDS may begin, at a multiple of 1 KB. Prompts need a GPU with 227 KB. */
+#define STATIC_LDS_BYTES ((FLEET_LDS_BYTES + FLEET_LOOP_LDS_BYTES + 1023) / 1024 * 1024)
+typedef char kernels_fit_in_lds[STATIC_LDS_BYTES + FLEET_PIPELINE_BYTES(task_args) + LDS_BYTES <=
+                                            DECODER_LDS_BYTES &&
+                                        STATIC_LDS_BYTES + PREFILL_LDS_BYTES <= (227u << 10)
+                                    ? 1
+                                    : -1];
 #define EXPERTS_KERNEL FLEET_KERNEL_OF(decode_experts)
 #define LARGE_M_KERNEL FLEET_KERNEL_OF(decode_large_m)
 FLEET_KERNEL(prefill, prefill_set, PREFILL_THREADS)

@@ -15,11 +15,15 @@
 
 /* As many stages as fit in a GPU beside LDS_BYTES and what the kit takes: 227 KB from 9.0 on, 163 KB in 8.0 and 8.7,
    99 KB elsewhere. The host and all kernels of a program have one ring. */
-#if !defined(DECODER_STAGES)
-#define DECODER_STAGES_OF(arch)                                                                    \
-    ((arch) >= 900 && (arch) < 1200 ? 24 : (arch) == 800 || (arch) == 870 ? 16 : 8)
+#define DECODER_OF(arch, newest, older, others)                                                    \
+    ((arch) >= 900 && (arch) < 1200   ? (newest)                                                   \
+     : (arch) == 800 || (arch) == 870 ? (older)                                                    \
+                                      : (others))
 #define DECODER_FIRST_OF(first, ...) first
 #define DECODER_FIRST(...) DECODER_FIRST_OF(__VA_ARGS__, 0)
+#define DECODER_LDS_BYTES (1024 * DECODER_OF(DECODER_FIRST(__CUDA_ARCH_LIST__), 227, 163, 99))
+#if !defined(DECODER_STAGES)
+#define DECODER_STAGES_OF(arch) DECODER_OF(arch, 24, 16, 8)
 #define DECODER_STAGES DECODER_STAGES_OF(DECODER_FIRST(__CUDA_ARCH_LIST__))
 #if defined(__CUDA_ARCH__) && DECODER_STAGES_OF(__CUDA_ARCH__) != DECODER_STAGES
 #error "The rings differ in size: build for one kind of GPU (-arch), or define DECODER_STAGES"
@@ -104,7 +108,9 @@ FLEET_DEVICE char *task_lds(const fleet_ctx *ctx)
 
 /* The partial sums of a tile or more, and all sums of a panel. */
 #define PARTIAL_FLOATS (WAVE_PAIRS * MAX_ROWS * TILE_N)
-#define SUM_FLOATS (MAX_ROWS * MAX_PANEL_TILES * TILE_N)
+#define SUM_FLOATS                                                                                 \
+    PARTIAL_FLOATS /* those of MAX_PANEL_TILES, or with partials the experts' totals */
+typedef char sums_have_room[MAX_PANEL_TILES <= WAVE_PAIRS ? 1 : -1];
 
 #define PREFETCHED_ROWS 16u
 typedef char lds_has_room[ARGS_BYTES + LDS_ALIGNED + LINEAR_LDS_BYTES +
