@@ -1,6 +1,7 @@
 /* The decoder as a server under load: reactive requests beside proactive ones, under the policies agent and fifo.
 
-       serving MODEL_DIR [--random-weights] [--seconds N] [--shorten N] [--batch N] [--context N] [--seed N] [--only KIND]
+       serving MODEL_DIR [--random-weights] [--seconds N] [--shorten N] [--batch N] [--context N] [--seed N] [--mixed N]
+               [--only KIND]
 
    Arrivals are Poisson, open loop: a request counts from the time at which it was due. Prompts and answers have lognormal
    lengths: reactive ones with medians of 1/16 and 1/32 of the context, proactive ones with 1/4 and 1/16, all with a sigma
@@ -29,7 +30,7 @@
 
 typedef struct options {
     const char *dir, *only;
-    uint32_t random_weights, batch, context, seed;
+    uint32_t random_weights, batch, context, seed, mixed;
     double seconds, shorten;
 } options;
 
@@ -278,7 +279,8 @@ static int open_server(bench *b, fleet_policy_kind policy, uint32_t decode_rows)
     serving_desc d;
     memset(&d, 0, sizeof d);
     d.context = b->o.context, d.decode_rows = decode_rows, d.policy = policy;
-    d.mixed_rows = decode_rows / 2 > 3 ? decode_rows / 2 : 3, d.suspend_decode = 1;
+    d.mixed_rows = b->o.mixed ? b->o.mixed : decode_rows / 2 > 3 ? decode_rows / 2 : 3;
+    d.suspend_decode = 1;
     d.requests = 8 * decode_rows;
     d.roofline = b->roofline;
     b->least = -1e30, b->most = 1e30;
@@ -520,6 +522,7 @@ static int measure_all(bench *b)
         if (open_server(b, FLEET_POLICY_AGENT, b->o.batch)) return -1;
         rate = service_rate(b);
         printf("rate\t%.4g\n", rate);
+        fflush(stdout);
         close_server(b);
     }
     if (wants(b, "idle")) in_both(b, idle_runs, NULL);
@@ -582,6 +585,8 @@ static int read_options(options *o, int argc, char **argv)
                 o->context = (uint32_t)x;
             else if (!strcmp(argv[i], "--seed"))
                 o->seed = (uint32_t)x;
+            else if (!strcmp(argv[i], "--mixed"))
+                o->mixed = (uint32_t)x;
             else
                 return -1;
             i++;
@@ -596,7 +601,7 @@ int main(int argc, char **argv)
     int bad;
     if (read_options(&b.o, argc, argv)) {
         fprintf(stderr, "usage: serving MODEL_DIR [--random-weights] [--seconds N] [--shorten N] "
-                        "[--batch N] [--context N] [--seed N] [--only KIND]\n");
+                        "[--batch N] [--context N] [--seed N] [--mixed N] [--only KIND]\n");
         return 2;
     }
     if (load(&b)) return 1;

@@ -39,14 +39,19 @@ def read(path):
     return runs, others
 
 
+def ms(mean, p99):
+    """Three digits, or whole milliseconds."""
+    return ", ".join(f"{v:.0f}" if v >= 1000 else f"{v:.3g}" for v in (mean, p99))
+
+
 def table(title, x, runs):
     print(f"\n**{title}**\n")
     print(HEADER.format(x))
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for r in sorted(runs, key=lambda r: (r["x"], r["policy"])):
         print(f"| {r['x']:g} | {r['policy']} | {r['n_reactive']:.0f}, {r['n_proactive']:.0f} | "
-              f"{r['pending']:.3g}, {r['pending_p99']:.3g} | {r['first']:.3g}, {r['first_p99']:.3g} | "
-              f"{r['latency']:.4g}, {r['latency_p99']:.4g} | {r['proactive_latency']:.4g}, {r['proactive_latency_p99']:.4g} | "
+              f"{ms(r['pending'], r['pending_p99'])} | {ms(r['first'], r['first_p99'])} | {ms(r['latency'], r['latency_p99'])} | "
+              f"{ms(r['proactive_latency'], r['proactive_latency_p99'])} | "
               f"{r['tokens_proactive']:.0f} | {r['cut_reactive'] + r['cut_proactive']:.0f} |")
 
 

@@ -5,7 +5,8 @@
 # tests/build/bench/serving.md, .tsv and .svg. RESULTS.md has the last ones.
 #
 #   tests/bench/serving.sh [OPTION...]      options of the program: --seconds N of each run (default 15; CPU 5),
-#                                           --shorten N of the 15-minute traces (30; CPU 180), --batch N, --context N, --seed N;
+#                                           --shorten N of the 15-minute traces (30; CPU 180), --batch N, --context N, --seed N,
+#                                           --mixed N rows of a decode batch of both classes (half of the batch);
 #                                           --only KIND: of runs (decode, idle, pending, load, growth or paper)
 #
 # Needs libjansson and python3. Environment:
@@ -43,24 +44,28 @@ case $platform in
 host)
     name=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)", $(nproc) processors, small model of the tests"
     run=(tests/fixtures/qwen3-tiny --batch 8 --seconds 5 --shorten 180)
-    build=("${CC:-cc}" -std=c11 -O3 -march=native -ffp-contract=fast)
+    build=("${CC:-cc}" -std=c11 -O3 -march=native -ffp-contract=fast) link=("${CC:-cc}")
     ;;
 cuda)
     name="$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1), dimensions of Qwen3-8B, random weights"
     run=("$out/model" --random-weights)
-    build=(nvcc -x cu -std=c++17 -O3 "-arch=${FLEET_ARCH:-sm_90a}")
+    build=(nvcc -x cu -std=c++17 -O3 "-arch=${FLEET_ARCH:-sm_90a}") link=(nvcc "-arch=${FLEET_ARCH:-sm_90a}")
     ;;
 hip)
     name="AMD GPU, dimensions of Qwen3-8B, random weights"
     run=("$out/model" --random-weights)
-    build=(hipcc -x hip -std=c++17 -O3 "--offload-arch=${FLEET_ARCH:-native}")
+    build=(hipcc -x hip -std=c++17 -O3 "--offload-arch=${FLEET_ARCH:-native}") link=(hipcc "--offload-arch=${FLEET_ARCH:-native}")
     ;;
 *)
     echo "FLEET_PLATFORM is hip, cuda or host" >&2
     exit 2
     ;;
 esac
-[ -n "${PROGRAM:-}" ] || "${build[@]}" "${include[@]}" tests/bench/serving.c -o "$program" "${libraries[@]}" -lpthread -lm
+if [ -z "${PROGRAM:-}" ]; then
+    # Compiled apart: a library by its name would be taken for source.
+    "${build[@]}" "${include[@]}" -c tests/bench/serving.c -o "$program.o"
+    "${link[@]}" "$program.o" -o "$program" "${libraries[@]}" -lpthread -lm
+fi
 "$program" "${run[@]}" "$@" >"$out/serving.tsv"
 python3 tests/bench/serving.py tables "$name" "$out/serving.tsv" | tee "$out/serving.md"
 python3 tests/bench/serving.py picture "$out/serving.md" >"$out/serving.svg"
