@@ -21,7 +21,8 @@ typedef struct sequence_state {
     int32_t generated, limit; /* tokens generated so far, and how many are wanted */
     int32_t first, rows;      /* its rows in this step */
     int32_t samples;          /* 1: its last row chooses a token */
-    uint32_t split_blocks;    /* KV blocks of each of its splits; the last split may be shorter */
+    uint32_t splits;          /* its KV splits */
+    uint32_t split_blocks;    /* KV blocks of each of them; the last split may be shorter */
     uint32_t table_row;       /* its row of the page table (kv_pages.h) */
     int32_t shared; /* its first tokens, whose pages the sequence `source` computes; or 0 */
     int32_t source;
@@ -40,14 +41,16 @@ typedef struct __attribute__((aligned(16))) batch { /* a weight pipeline may cop
     uint32_t rows;         /* of this step; 0: all sequences have ended */
     uint32_t steps;        /* steps so far that had rows */
     uint32_t prompt_rows;  /* rows of prompts so far, with this step's */
-    uint32_t kv_splits;    /* of all sequences, in this step */
+    uint32_t kv_splits;    /* of all sequences and parts of their rows, in this step */
     uint32_t kv_heads;     /* each split is computed once per KV head */
     uint32_t split_blocks; /* KV blocks of all splits; 0: as many as are fast */
+    uint32_t part_rows;    /* rows of a sequence that a work item of attention takes; 0: all */
     int32_t eos[MAX_EOS];  /* tokens that end a sequence */
     uint32_t n_eos;
     token_row row[MAX_ROWS];
     sequence_state sequence[MAX_ROWS];
-    uint32_t first_split[MAX_ROWS + 1];               /* first split of each sequence */
+    uint32_t
+        first_split[MAX_ROWS + 1]; /* of each sequence: the splits for its first rows, and so on */
     uint8_t split_sequence[MAX_ROWS * MAX_KV_SPLITS]; /* which sequence a split belongs to */
     uint32_t workers;                                 /* of all chiplets; chiplets may differ */
     /* 1 + the sequence whose logits are not finite, which ends the launch; 0: none */
@@ -110,6 +113,12 @@ FLEET_HOST_DEVICE void batch_choose(batch *b, uint32_t max_rows)
     }
 }
 
+/* Work items that share a sequence's rows, for each of its splits and KV heads. */
+FLEET_HOST_DEVICE uint32_t parts_of(const batch *b, const sequence_state *s)
+{
+    return b->part_rows ? ceil_div((uint32_t)s->rows, b->part_rows) : 1;
+}
+
 /* Lays out the next step, of which each sequence has as many rows as was chosen: any number of a prompt, otherwise one or
    none. Splits attention for `workers` workers. batch_pages and batch_tokens have to follow. */
 FLEET_HOST_DEVICE void batch_arrange(batch *b, uint32_t max_splits, uint32_t kv_heads,
@@ -126,7 +135,8 @@ FLEET_HOST_DEVICE void batch_arrange(batch *b, uint32_t max_splits, uint32_t kv_
             b->row[rows].position = s->position + r;
             rows++;
         }
-        blocks += ceil_div((uint32_t)(s->position + s->rows), KV_BLOCK), running++;
+        running += parts_of(b, s);
+        blocks += parts_of(b, s) * ceil_div((uint32_t)(s->position + s->rows), KV_BLOCK);
     }
     b->rows = rows;
     size = b->split_blocks ? b->split_blocks
@@ -140,7 +150,8 @@ FLEET_HOST_DEVICE void batch_arrange(batch *b, uint32_t max_splits, uint32_t kv_
             uint32_t n = ceil_div(all, size);
             if (n > max_splits) n = max_splits; /* the workspace holds no more */
             s->split_blocks = b->split_blocks && n * size >= all ? size : ceil_div(all, n);
-            for (n = ceil_div(all, s->split_blocks); n; n--)
+            s->splits = ceil_div(all, s->split_blocks);
+            for (n = s->splits * parts_of(b, s); n; n--)
                 b->split_sequence[kv_splits++] = (uint8_t)i;
         }
     }

@@ -57,6 +57,7 @@ FLEET_HOST_DEVICE uint32_t ceil_div(uint32_t a, uint32_t b)
 #define MAX_WAVES 6u
 #define MAX_HEAD_DIM 128u
 #define MAX_KV_SPLITS 32u /* of a sequence: one lane lists one split */
+#define PART_QUERIES 16u  /* queries of a prompt's rows that an item of attention takes; 0: all */
 #define KV_BLOCK 16u
 #define ACTS_ARE_ROUNDED 1u
 #define HAS_ROW_TILES                                                                              \
@@ -95,6 +96,7 @@ FLEET_DEVICE float fast_ratio(float a, float b)
 #define MAX_WAVES 8u
 #define MAX_HEAD_DIM 256u
 #define MAX_KV_SPLITS 64u
+#define PART_QUERIES 0u
 #define KV_BLOCK 64u
 #define ACTS_ARE_ROUNDED 1u
 #if !defined(HAS_ROW_TILES)
@@ -133,6 +135,7 @@ FLEET_DEVICE float fast_ratio(float a, float b)
 #define MAX_WAVES 8u
 #define MAX_HEAD_DIM 256u
 #define MAX_KV_SPLITS 64u
+#define PART_QUERIES 0u
 #define KV_BLOCK 64u
 #define ACTS_ARE_ROUNDED 0u
 #define HAS_ROW_TILES 1u

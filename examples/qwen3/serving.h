@@ -215,7 +215,7 @@ static int serving_upload_batch(serving *s)
     for (uint32_t i = 0; i < b.n_eos; i++) b.eos[i] = (int32_t)s->m->config.eos[i];
     b.workers = s->all_workers;
     b.split_blocks = serving_split_blocks(s->desc.context, s->desc.decode_rows);
-    b.kv_heads = s->m->config.kv_heads;
+    b.kv_heads = s->m->config.kv_heads, b.part_rows = PART_QUERIES / s->d.group;
     return fleet_to_device(s->d.b, &b, sizeof b, NULL)
                ? serving_fail(s, "batch", "cannot be copied to the device")
                : 0;

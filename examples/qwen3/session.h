@@ -316,6 +316,7 @@ static int session_batch(session *s, const request *requests, uint32_t n)
         q->limit = (int32_t)(r->steps && r->steps < s->desc.steps ? r->steps : s->desc.steps);
     }
     b->split_blocks = s->desc.split_blocks;
+    b->part_rows = PART_QUERIES / (s->m->config.heads / s->m->config.kv_heads);
     return session_pages(s, requests, n);
 }
 /* The first step of the launch that decodes. */

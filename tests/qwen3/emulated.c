@@ -1706,8 +1706,9 @@ static void check_independence(test_run *t, decoder_and_op *a, uint32_t *table, 
     free(both);
 }
 
-/* With splits of a given size, the rows of a prompt have the same bits in one step and in two. */
-static void check_chunks(test_run *t, decoder_and_op *a, uint32_t *table, uint32_t workers)
+/* With splits of a given size, the rows of a prompt have the same bits in one step and in two, however many an item takes. */
+static void check_chunks(test_run *t, decoder_and_op *a, uint32_t *table, uint32_t workers,
+                         uint32_t number)
 {
     static const uint32_t cuts[] = {MAX_ROWS, 1, 19};
     const uint32_t width = (a->d.heads + 2 * a->d.kv_heads) * a->d.head_dim;
@@ -1720,6 +1721,7 @@ static void check_chunks(test_run *t, decoder_and_op *a, uint32_t *table, uint32
         one.b.split_blocks =
             5; /* more than KV groups; the first rows of a prompt of 50 have one split */
         one.b.sequence[1].limit = one.b.sequence[1].generated;
+        one.b.part_rows = (3 + number - i) % 4;
         one.d.b = &one.b;
         for (uint32_t first = 0; s->position < s->prompt; first += (uint32_t)s->rows) {
             batch_next(&one.b, first ? MAX_ROWS : cuts[i], PARTS, one.d.kv_heads, workers);
@@ -1749,6 +1751,7 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
     batch *b = &a.b;
     memset(&a, 0, sizeof a);
     b->sequences = SEQUENCES;
+    b->part_rows = number % 3 ? PART_QUERIES / group : 0;
     for (uint32_t n = 0; n < SEQUENCES; n++) {
         sequence_state *s = &b->sequence[n];
         s->position = c->position[n];
@@ -1818,7 +1821,8 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
         }
     if (number % 4 == 2 && !is_part() && !t->failed_here)
         check_independence(t, &a, table, c->workers);
-    if (c->rows[0] > 19 && !is_part() && !t->failed_here) check_chunks(t, &a, table, c->workers);
+    if (c->rows[0] > 19 && !is_part() && !t->failed_here)
+        check_chunks(t, &a, table, c->workers, number);
     if (complaint[0]) test_fail(t, __FILE__, __LINE__, "case %u: %s", number, complaint);
     free(a.o.cache);
     free(a.d.attended);

@@ -247,7 +247,7 @@ FLEET_TILE(combine_kv_splits, task_args)
     for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices + fleet_wave_id() * step;
          i < b->rows * d->heads; i += step * waves) {
         const uint32_t row = i / d->heads, s = (uint32_t)b->row[row].sequence,
-                       splits = b->first_split[s + 1] - b->first_split[s];
+                       splits = b->sequence[s].splits;
         const float *from = d->kv_partials + (size_t)i * d->max_splits * stride;
         float row_max = -INFINITY, denominator = 0, sum[MAX_HEAD_DIM] = {0};
         for (uint32_t p = 0; p < splits; p++) row_max = fmaxf(row_max, from[p * stride + dim]);

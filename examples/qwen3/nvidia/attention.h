@@ -7,9 +7,11 @@
    several KV splits, the warp that finishes a query's last split combines all of them (combine_kv_splits), in the order of
    the splits.
 
-   A query is a row of the sequence and one of the heads that share the KV head: query i is row i / group, head i % group. A
-   warp has a set of FRAGMENT_ROWS queries. If there are more, as in a prompt, several warps with a set each share the
-   blocks; the warps that have the same set in different blocks form KV groups.
+   A query is a row of the sequence and one of the heads that share the KV head: query i of an item is its row i / group,
+   head i % group. A warp has a set of FRAGMENT_ROWS queries. If there are more, as in a prompt, several warps with a set
+   each share the blocks; the warps that have the same set in different blocks form KV groups. The rows of a prompt are
+   divided among items of PART_QUERIES queries. Each of these appends the keys and values that its rows see, so that it
+   need not wait for the others: several store the same words.
 
    After the event, every load from global memory stalls the task, all the longer while weights use the bandwidth. So there
    is one such stall before the scores, for the step's own rows; everything else arrives with the pipeline. Scores are
@@ -28,12 +30,13 @@
 #endif
 
 typedef char a_unit_must_be_a_slot[2 * KV_BLOCK * MAX_HEAD_DIM * 2 == STAGE_BYTES ? 1 : -1];
+typedef char a_part_must_be_a_pass[PART_QUERIES == 2 * FRAGMENT_ROWS ? 1 : -1];
 typedef char a_page_must_be_a_block[PAGE_TOKENS == KV_BLOCK ? 1 : -1];
 typedef char a_batch_must_fit_a_slot[sizeof(batch) <= STAGE_BYTES ? 1 : -1];
 
 FLEET_DEVICE uint32_t queries_of(const decoder *d, const kv_split *p)
 {
-    return p->rows * d->group;
+    return (p->rows - p->before) * d->group;
 }
 /* How many query sets share a KV block: a power of two that divides the number of warps. */
 FLEET_DEVICE uint32_t query_sets_of(const decoder *d, const kv_split *p)
@@ -115,7 +118,8 @@ FLEET_DEVICE void store_kv2(kv_t *to, float first, float second)
 /* ---- LDS ---- */
 
 /* Some of the worker's splits, how many it has in all, and the pages that the step's rows go to. */
-#define LISTED_SPLITS 8u
+#define LISTED_SPLITS                                                                              \
+    7u /* with one more, the queries of two sets would not have LDS of their own */
 typedef struct split_list {
     kv_split split[LISTED_SPLITS];
     uint32_t page[MAX_ROWS];
@@ -162,13 +166,18 @@ FLEET_DEVICE uint32_t sum_vec4_at(uint32_t query, uint32_t i)
 /* The row of a query in its sequence. There is usually one row: no division then. */
 FLEET_DEVICE uint32_t query_row(const decoder *d, const kv_split *p, uint32_t query)
 {
-    return p->rows == 1 ? 0 : query / d->group;
+    return p->rows == 1 ? 0 : p->before + query / d->group;
+}
+/* Its head in that row. */
+FLEET_DEVICE uint32_t head_in_row(const decoder *d, const kv_split *p, uint32_t query, uint32_t row)
+{
+    return p->head * d->group + query - (row - p->before) * d->group;
 }
 /* Its head, among all rows of the step. */
 FLEET_DEVICE size_t query_head(const decoder *d, const kv_split *p, uint32_t query)
 {
-    const uint32_t group = d->group, row = query_row(d, p, query);
-    return (size_t)(p->row + row) * d->heads + p->head * group + query - row * group;
+    const uint32_t row = query_row(d, p, query);
+    return (size_t)(p->row + row) * d->heads + head_in_row(d, p, query, row);
 }
 
 /* A lane's part of a head after RMS norm and RoPE: elements 2 l and 2 l + 1, and the two that are
@@ -213,7 +222,7 @@ FLEET_DEVICE void prepare_heads(const task_args *task, const decoder *d, const k
                                 const attention_lds *l, uint32_t query, uint32_t queries)
 {
     const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim;
-    const uint32_t group = d->group, lane = fleet_lane();
+    const uint32_t lane = fleet_lane();
     const uint32_t first = p->first * KV_BLOCK > p->position ? p->first * KV_BLOCK : p->position;
     const uint32_t last = p->position + p->rows,
                    end = p->end * KV_BLOCK < last ? p->end * KV_BLOCK : last;
@@ -223,8 +232,7 @@ FLEET_DEVICE void prepare_heads(const task_args *task, const decoder *d, const k
         const uint32_t is_key = n >= queries;
         const uint32_t row =
             is_key ? first + n - queries - p->position : query_row(d, p, query + n);
-        const uint32_t head =
-            is_key ? d->heads + p->head : p->head * group + query + n - row * group;
+        const uint32_t head = is_key ? d->heads + p->head : head_in_row(d, p, query + n, row);
         const float *from = rows + row * width + head * dim;
         const uint32_t key = p->position + row;
         const uint32_t j = 2 * lane < dim / 2 ? 2 * lane : 0;
@@ -432,8 +440,7 @@ FLEET_DEVICE void store_attended(const decoder *d, const kv_split *p, uint32_t q
                                  float denominator)
 {
     const uint32_t c = fleet_lane() * 4, dim = d->head_dim, width = d->heads * dim;
-    const uint32_t group = d->group, row = query_row(d, p, query);
-    const uint32_t head = p->head * group + query - row * group;
+    const uint32_t row = query_row(d, p, query), head = head_in_row(d, p, query, row);
     const float scale = 1 / denominator;
     UNROLLED
     for (uint32_t i = 0; i < 4; i++) sum.value[i] *= scale;

@@ -219,8 +219,7 @@ FLEET_TILE(combine_kv_splits, task_args)
     FLEET_UNUSED(at);
     for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < b->rows * d->heads;
          i += ctx.tile_num * ctx.slices) {
-        const uint32_t s = (uint32_t)b->row[i / d->heads].sequence,
-                       splits = b->first_split[s + 1] - b->first_split[s];
+        const uint32_t s = (uint32_t)b->row[i / d->heads].sequence, splits = b->sequence[s].splits;
         const uint32_t stride = kv_partial_size(d);
         const float *from = d->kv_partials + (size_t)i * d->max_splits * stride;
         for (uint32_t c = ctx.thread; c < dim; c += ctx.threads) {
