@@ -606,9 +606,9 @@ FLEET_DEVICE uint32_t fleet_producer_await_task(fleet_producer *p);
 /* The same for the worker's task before this one, which covers what that one's events published, so that the copies are in
    flight while it runs. In STATIC plans the queue tells which task that is. */
 FLEET_DEVICE uint32_t fleet_producer_await_previous(fleet_producer *p);
-/* Waits until all tasks of the previous step have ended on all workers, so that the producer function may read, and
-   the producer may copy, what tasks of earlier steps of this launch wrote. It does not cover what the task's own
-   step writes. It does not wait in a launch's first step. Where the producer gets only tasks that may run, and where
+/* Waits until all tasks of the previous step have ended on all workers, of several ranks on those of this one, so that
+   the producer function may read, and the producer may copy, what they and tasks of earlier steps of this launch
+   wrote. It does not cover what the task's own step writes. It does not wait in a launch's first step. Where the producer gets only tasks that may run, and where
    declared buffers let steps run ahead, it waits for the task's own events instead, which cover the step. A task may
    end before its producer function has read, unless it acquires a stage that was declared after the read: only then
    may later steps overwrite what it read. Returns 0 when the task does not need its spans any more. */

@@ -2679,11 +2679,13 @@ FLEET_DEVICE uint32_t fleeti_is_producer(const fleeti_worker *w)
     return fleeti_thread_wave(w->self) + 1 == fleet_wave_count();
 }
 /* A step begins, for fleet_producer_await_step. In plans whose steps must not overlap, the first wait record is the one
-   for the step before. */
+   for the step before; of several ranks each has as many of them as there are ranks, one for itself. */
 FLEET_DEVICE void fleeti_produce_step(const fleeti_worker *w, fleet_producer *p)
 {
-    const fleeti_wait *before = fleeti_waits_of(w);
-    if (!fleeti_plan_of(w)->n_waits || !(before->count & FLEETI_PREVIOUS)) return;
+    const fleet_plan *plan = fleeti_plan_of(w);
+    const uint32_t rank = fleeti_parked_value(w->fixed->chiplet) * plan->ranks / plan->chiplets;
+    const fleeti_wait *before = fleeti_waits_of(w) + plan->step_waits[rank] + rank;
+    if (!plan->n_waits || !(before->count & FLEETI_PREVIOUS)) return;
     p->step = fleeti_counters_of(w).device + before->counter;
     p->step_want = (w->epoch - 1) * before->target;
     p->step_known = 0;

@@ -133,6 +133,106 @@ static int blames(test_run *t, devices *d, uint32_t rank, fleet_status status, u
     return 0;
 }
 
+/* ---- what a producer may read ---- */
+
+typedef struct kept { /* of one rank */
+    uint32_t *word;   /* by `keep`, read in the next step */
+    uint32_t *wrong;
+} kept;
+
+FLEET_PRODUCER(take_kept, kept)
+{
+    FLEET_UNUSED(at);
+    if (fleet_producer_await_step(producer)) fleet_producer_copy(producer, args->word, 16);
+}
+/* The step before has left its number, which nothing but that step's end orders before the copy. */
+FLEET_TILE(take_kept, kept)
+{
+    fleet_consumer consumer = fleet_consumer_open(&ctx);
+    const uint32_t *stage = (const uint32_t *)fleet_stage_acquire(&consumer);
+    FLEET_UNUSED(at);
+    if (!stage) return fleet_consumer_status(&consumer);
+    if (*stage && *stage != ctx.epoch - 1 && ctx.thread == 0) ++*args->wrong;
+    fleet_stage_release(&consumer, ctx.threads / fleet_wave_size());
+    return FLEET_OK;
+}
+FLEET_TILE(keep, kept)
+{
+    FLEET_UNUSED(at);
+    if (ctx.thread == 0) *args->word = ctx.epoch;
+    return FLEET_OK;
+}
+#define KEPT_TILES(TILE, P) TILE(P, take_kept) TILE(P, keep)
+#define KEPT_STREAMS(TILE, P) TILE(P, take_kept)
+FLEET_DISPATCH_WITH_PIPELINE(kept, KEPT_TILES, KEPT_STREAMS, 4, 1024)
+FLEET_KERNEL(kept_kernel, kept, 64)
+{
+    FLEET_STATIC_WORKER_LOOP(kept);
+}
+
+typedef struct kept_rank {
+    const fleet_plan *plan;
+    fleet_peers peers;
+    fleet_image image;
+    fleet_state state;
+    kept args;
+    uint32_t words[4] __attribute__((aligned(16)));
+    uint32_t wrong;
+    fleet_status status;
+    pthread_t thread;
+} kept_rank;
+
+static void *run_kept(void *rank_)
+{
+    kept_rank *r = (kept_rank *)rank_;
+    fleet_launch_desc d = fleet_launch_desc_default();
+    d.steps = 5, d.threads = 64, d.pipeline_bytes = FLEET_PIPELINE_BYTES(kept);
+    d.limit_ns = 2 * SECOND, d.peer_limit_ns = 4 * SECOND;
+    r->status = fleet_launch(&r->state, &d, FLEET_KERNEL_OF(kept_kernel), &r->args);
+    if (!r->status) r->status = fleet_state_wait(&r->state, NULL);
+    return NULL;
+}
+
+/* The producer of each rank waits for the steps of that rank. */
+static void producers_read_what_the_last_step_wrote(test_run *t)
+{
+    static char regions[RANKS][65536] __attribute__((aligned(128)));
+    kept_rank r[RANKS];
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_plan_desc p = fleet_plan_desc_default();
+    fleet_plan *plan = NULL;
+    const fleet_shape ranks = fleet_shape1_of(RANKS);
+    fleet_grid take = fleet_call_device(g, "take", kept_take_kept, ranks, 0),
+               keep = fleet_call_device(g, "keep", kept_keep, ranks, 0);
+    fleet_etensor taken = fleet_event_tensor(g, "taken", ranks, FLEET_COUNT_DERIVED);
+    fleet_grid_ranks(g, take, fleet_axis(0, 1, 0, 1));
+    fleet_grid_ranks(g, keep, fleet_axis(0, 1, 0, 1));
+    fleet_out_edge(g, take, taken, "r->r"), fleet_in_edge(g, keep, taken, "r->r");
+    p.topology = fleet_topology_make(1, 2), p.topology.private_l2 = 0;
+    p.ranks = RANKS;
+    CHECK_STATUS(fleet_plan_build(g, &p, &plan), FLEET_OK);
+    fleet_graph_destroy(g);
+    memset(r, 0, sizeof r);
+    for (uint32_t i = 0; i < RANKS; i++) {
+        fleet_state_desc s = fleet_state_desc_default();
+        r[i].plan = plan, r[i].peers.rank = i, r[i].peers.ranks = RANKS;
+        for (uint32_t k = 0; k < RANKS; k++) r[i].peers.bases[k] = regions[k];
+        r[i].args.word = r[i].words, r[i].args.wrong = &r[i].wrong;
+        s.peers = &r[i].peers;
+        CHECK_STATUS(fleet_upload(&r[i].image, plan, NULL), FLEET_OK);
+        CHECK_STATUS(fleet_state_create(&r[i].state, &r[i].image, &s, NULL), FLEET_OK);
+    }
+    for (uint32_t i = 0; i < RANKS; i++)
+        if (pthread_create(&r[i].thread, NULL, run_kept, &r[i])) abort();
+    for (uint32_t i = 0; i < RANKS; i++) pthread_join(r[i].thread, NULL);
+    for (uint32_t i = 0; i < RANKS; i++) {
+        CHECK_STATUS(r[i].status, FLEET_OK);
+        CHECK_INT(r[i].wrong, 0);
+        fleet_state_free(&r[i].state), fleet_image_free(&r[i].image);
+    }
+    fleet_plan_free(plan);
+}
+
 static void ranks_run_together(test_run *t)
 {
     for (uint32_t i = 0; i < 2; i++) {
@@ -325,6 +425,7 @@ static void tables_are_checked(test_run *t)
 static void all(test_run *t)
 {
     TEST(ranks_run_together);
+    TEST(producers_read_what_the_last_step_wrote);
     TEST(a_rank_may_start_late);
     TEST(a_rank_that_does_not_start_is_named);
     TEST(a_rank_that_stops_notifying_is_named);
