@@ -204,7 +204,8 @@
           ends     fleeti_stop_peers; fleeti_check_peers, to each other and to fleeti_record_failure
           carrier  FLEETI_PEER_STOP, FLEETI_PEER_LATE of each region     red  tests/host/devices.c
        35 flagged data of the kit. The other words of a quad -> the reader that sees its flag; nothing else
-          release  fleet_store_flagged_device, _system: one store (AMD: a wait before the flag's; CPU: that releases)
+          release  fleet_store_flagged_device, _system: one store (AMD: a wait before the flag's; CPU: that releases); in
+                   examples/qwen3 between ranks: exchange_sums -> add_summands
           carrier  word[3]     acquire  fleet_load_flagged_device, _system; fleet_await_flagged
           red      A flagged data over ranks; tests/host/ranks.c, flagged_words_are_whole
 

@@ -911,6 +911,7 @@ group_cuda() {
         check "build/$(stem "$file")" cuda_build "$file" "$out/$(stem "$file")"
     done
     [ -z "${FLEET_DEEP:-}" ] || decoder_arch=-arch=sm_80 check build/qwen3_sm_80 cuda_build examples/qwen3/qwen3.c "$out/qwen3_sm_80"
+    [ -z "${FLEET_DEEP:-}" ] || check build/qwen3_ranks cuda_build examples/qwen3/qwen3.c "$out/qwen3_ranks" -DFLEET_IPC
     for file in examples/qwen3/backend_nvidia.h examples/qwen3/nvidia/*.h; do
         for arch in sm_90a sm_86; do # rings of 24 and of 8 stages
             check "alone/$(stem "$file")/$arch" nvcc -x cu -std=c++17 -arch=$arch -Werror all-warnings -I. "${stb_flags[@]}" -ptx "$file" -o /dev/null

@@ -182,8 +182,7 @@ static void tasks_begin_session(task_args *tasks, uint32_t n)
 static void lm_head_of_rank(task_args *task, const model *m)
 {
     decoder *d = &task->d;
-    d->vocab = tokens_of_rank(d, m->head_tokens, m->rank);
-    task->shape.n = padded(d->vocab ? d->vocab : 1, TILE_N);
+    d->vocab = tokens_of_rank(d->vocab, m->head_tokens, m->rank);
     d->best = heads_of(d), d->best_token = (int32_t *)(void *)(d->best + bests_of(d));
     if (d->logits) d->logits = (float *)(void *)(d->best_token + bests_of(d));
 }

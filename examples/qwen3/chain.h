@@ -14,7 +14,7 @@ static uint32_t count_tasks(const model *m)
 {
     uint32_t n = m->ranks > 1 ? 5 : 4;
     for (uint32_t i = 0; i < m->config.layers; i++)
-        n += (m->layers[i].sparse ? 9u : 7u) + (m->ranks > 1 ? 2 : 0);
+        n += m->layers[i].sparse ? (m->ranks > 1 ? 10u : 9u) : 7u;
     return n;
 }
 
@@ -154,22 +154,10 @@ static void epilogue_residual(task_args *task, const float *next_norm)
 }
 
 /* The last task of a layer's attention (which: 0), or of its MLP (1): its result is added to the residual stream. */
-static void append_residual(chain *c, task_args *task, uint32_t layer, uint32_t which,
-                            const float *next_norm)
+static void append_residual(const chain *c, task_args *task, uint32_t which, const float *next_norm)
 {
-#if defined(FLEET_MPI)
-    float *summand = c->d->summands + (size_t)which * MAX_ROWS * c->d->hidden;
-    const char *name = which ? "add" : "add_o";
-    if (c->m->ranks > 1) {
-        epilogue_store(task, summand, c->d->hidden);
-        c->joins = 1;
-        append_columns(c, name, layer, task_args_add_ranks, next_norm)->floats = summand;
-        return;
-    }
-#else
-    FLEET_UNUSED(c), FLEET_UNUSED(layer), FLEET_UNUSED(which);
-#endif
     epilogue_residual(task, next_norm);
+    if (c->m->ranks > 1) task->summands = c->d->summands + which * summand_quads(c->d);
 }
 
 #endif /* QWEN3_CHAIN_H */

@@ -113,11 +113,11 @@ typedef struct decoder {
     const prefill_step *prefill;
     const token_row *prefill_rows;
     const prefill_block *prefill_blocks;
-    /* Of several ranks (tasks/ranks.h), else null: their regions, and in that of this rank [2][MAX_ROWS][hidden], its
-       summands of o and of down or the experts, and after them its heads_of. Its experts are the only ones whose weights
-       it has. */
-    const fleet_peers *peers;
-    float *summands;
+    /* Of several ranks (tasks/ranks.h), else zeros: their regions, and in that of this rank [2][summand_quads], what the
+       ranks' sums of o and of down or the experts are, and after them its heads_of. Its experts are the only ones whose
+       weights it has. */
+    fleet_peers peers;
+    fleet_quad *summands;
     uint32_t first_expert, own_experts;
 } decoder;
 
@@ -126,17 +126,30 @@ FLEET_HOST_DEVICE uint32_t bests_of(const decoder *d)
 {
     return d->chiplets * d->workers * MAX_ROWS;
 }
+/* 1: the program can be one of several ranks. Others would only be slowed down by the tasks of ranks. */
+#if defined(FLEET_MPI) || defined(FLEET_IPC)
+#define HAS_RANKS 1u
+#else
+#define HAS_RANKS 0u
+#endif
+/* Of several ranks: a row's sums of a tile in words of flagged data, which have room for three; and those of all rows,
+   tiles and ranks. */
+#define SUMMAND_QUADS ((TILE_N + 2) / 3)
+FLEET_HOST_DEVICE size_t summand_quads(const decoder *d)
+{
+    return (size_t)d->peers.ranks * (d->hidden / TILE_N) * MAX_ROWS * SUMMAND_QUADS;
+}
 /* Of several ranks: what this rank's lm_head finds among its tokens, numbered from 0 on: best and best_token, then its
    columns of the logits that are kept. */
 FLEET_HOST_DEVICE float *heads_of(const decoder *d)
 {
-    return d->summands + 2 * MAX_ROWS * d->hidden;
+    return (float *)(void *)(d->summands + 2 * summand_quads(d));
 }
-/* How many tokens a rank has, of shares of `each`. */
-FLEET_HOST_DEVICE uint32_t tokens_of_rank(const decoder *d, uint32_t each, uint32_t rank)
+/* How many tokens of the vocabulary a rank has, of shares of `each`. */
+FLEET_HOST_DEVICE uint32_t tokens_of_rank(uint32_t vocab, uint32_t each, uint32_t rank)
 {
     const uint32_t first = rank * each;
-    return first >= d->vocab ? 0 : d->vocab - first < each ? d->vocab - first : each;
+    return first >= vocab ? 0 : vocab - first < each ? vocab - first : each;
 }
 
 /* Rows that may be parked: those that decode, and a chunk of each class. */
@@ -164,6 +177,8 @@ typedef struct __attribute__((aligned(16))) task_args { /* a weight pipeline may
     uint32_t layer;               /* of a gate: before which it is */
     /* 1: the first task after a gate, which may have changed the rows; 1: there are gates in the step */
     uint32_t after_gate, has_gates;
+    fleet_quad
+        *summands;    /* of several ranks: where they exchange the sums of this task; else null */
     kv_t *cache;      /* of this layer: kv_pages.h */
     uint64_t session; /* unique to the session: when it was opened, in ns */
     /* of the step, and its number; only in a worker's own copy (own_args) */

@@ -7,9 +7,9 @@
    named after its weights and ends with the epilogue in the line below. Where the backend's attention does not combine
    KV splits itself, a grid does (COMBINE_TASK). There is a `draw` only where sequences may have a temperature.
 
-   Of several ranks (tasks/ranks.h), each runs the chain on its share of the weights, and waits for the others after o and
-   after down or the experts, whose results `add_o` and `add` add up, and after its columns of lm_head, which `join_heads`
-   brings together. So all ranks choose the same tokens.
+   Of several ranks (tasks/ranks.h), each runs the chain on its share of the weights. Tasks of o, and of down or the experts,
+   exchange their sums with the other ranks' tasks of the same columns; `join_heads` brings together what the ranks find
+   in their columns of lm_head. So all ranks choose the same tokens.
 
    In a server a `gate` precedes each layer but the first, and a `boundary` takes the place of `next` (tasks/serve.h). All
    grids after `embed` have the symbol LIVE: where a gate suspends all rows, the rest of the step is passed over. */
@@ -29,7 +29,7 @@ static void append_attention(chain *c, const model_layer *l, uint32_t i, kv_t *c
     task->q_norm = l->q_norm, task->k_norm = l->k_norm, task->cache = cache;
     if (COMBINE_TASK != NO_TASK) append_task(c, "combine", i, COMBINE_TASK, FLEET_LEVEL_DEVICE);
     task = append_linear(c, "o", i, l->o, d->attended, d->hidden, q);
-    append_residual(c, task, i, 0, l->post_norm);
+    append_residual(c, task, 0, l->post_norm);
 }
 
 static void append_dense(chain *c, const model_layer *l, uint32_t i, const float *next_norm)
@@ -39,7 +39,7 @@ static void append_dense(chain *c, const model_layer *l, uint32_t i, const float
     task_args *task = append_linear(c, "gate_up", i, l->gate_up, d->x, 2 * ffn, d->hidden);
     epilogue_silu(task, d, MAX_ROWS, ffn);
     task = append_linear(c, "down", i, l->down, d->gated, d->hidden, ffn);
-    append_residual(c, task, i, 1, next_norm);
+    append_residual(c, task, 1, next_norm);
 }
 
 static void append_experts(chain *c, const model_layer *l, uint32_t i, const float *next_norm)
@@ -53,14 +53,14 @@ static void append_experts(chain *c, const model_layer *l, uint32_t i, const flo
     task_args *task = append_linear(c, "router", i, l->router, d->x, d->experts, d->hidden);
     epilogue_store(task, d->scores, d->experts);
     append_task(c, "route", i, route, FLEET_LEVEL_CU);
-#if defined(FLEET_MPI)
+#if HAS_RANKS
     if (c->m->ranks > 1) append_task(c, "own_experts", i, task_args_own_experts, FLEET_LEVEL_CU);
 #endif
     task = append_product(c, "expert_up", i, task_args_linear, l->expert_up, &ups, d->x, MAX_ROWS);
     task->shape.tile_n = expert_panel_tiles(c->m, task->shape.n) * TILE_N;
     epilogue_experts(task, d, pairs, ffn);
     task = append_product(c, "expert_down", i, down, l->expert_down, &downs, d->gated, pairs);
-    append_residual(c, task, i, 1, next_norm);
+    append_residual(c, task, 1, next_norm);
 }
 
 /* Builds the graph, and the arguments of its tasks (count_tasks). Null: out of memory. */
@@ -84,9 +84,9 @@ static fleet_graph *decoder_graph(const model *m, const decoder *d, task_args *t
         else
             append_dense(&c, l, i, next_norm);
     }
-    task = append_linear(&c, "lm_head", NO_LAYER, m->head, d->x, m->head_tokens, d->hidden);
+    task = append_linear(&c, "lm_head", NO_LAYER, m->head, d->x, m->head_columns, d->hidden);
     task->epilogue = EPILOGUE_ARGMAX;
-#if defined(FLEET_MPI)
+#if HAS_RANKS
     if (m->ranks > 1) {
         c.joins = 1;
         append_task(&c, "join_heads", NO_LAYER, task_args_join_heads, FLEET_LEVEL_CU)->columns =

@@ -43,6 +43,20 @@ FLEET_HOST_DEVICE bf16 bf16_of_float(float f)
 #endif
 }
 
+/* The same bits as another type. */
+FLEET_HOST_DEVICE float float_of_word(uint32_t word)
+{
+    float f;
+    memcpy(&f, &word, sizeof f);
+    return f;
+}
+FLEET_HOST_DEVICE uint32_t word_of_float(float f)
+{
+    uint32_t word;
+    memcpy(&word, &f, sizeof word);
+    return word;
+}
+
 FLEET_HOST_DEVICE uint32_t ceil_div(uint32_t a, uint32_t b)
 {
     return (a + b - 1) / b;

@@ -19,6 +19,12 @@
 #include "../tools/trace_picture.h"
 #if defined(FLEET_MPI)
 #include "../tools/mpi_peers.h"
+#define ENGINE(what) mpi_peers_##what
+typedef mpi_peers peers_engine;
+#elif defined(FLEET_IPC)
+#include "../tools/ipc_peers.h"
+#define ENGINE(what) ipc_peers_##what
+typedef ipc_peers peers_engine;
 #endif
 
 #include <pthread.h>
@@ -41,8 +47,8 @@ typedef struct program {
     uint32_t *prompts[MAX_ROWS]; /* as given; a batch may repeat them */
     uint32_t n_prompts, n;
     session_desc desc;
-#if defined(FLEET_MPI)
-    mpi_peers mpi;
+#if HAS_RANKS
+    peers_engine ranks;
     rank_engine engine;
 #endif
     qwen3_checkpoint checkpoint;
@@ -98,8 +104,11 @@ static const char usage[] =
     "                      unaware: 16)\n"
     "  --chiplets N        virtual chiplets, where the device's L2 is one (default: as the device "
     "has)\n"
-    "  --ranks N           tensor-parallel over N processes: mpirun -n N qwen3 ...; needs "
-    "-DFLEET_MPI\n"
+    "  --ranks N           tensor-parallel over N processes; needs -DFLEET_MPI (mpirun -n N qwen3 "
+    "...) or, on\n"
+    "                      GPUs, -DFLEET_IPC (FLEET_RANK=0 FLEET_RANKS=N FLEET_PEERS_FILE=NEW "
+    "qwen3 "
+    "...)\n"
     "  --rank-limit N      seconds that a rank waits for another one (default: 600)\n"
     "  --share-prefixes    prompts that begin alike share the keys and values of these tokens\n"
     "  --random-weights    needs config.json alone: for timing\n"
@@ -280,11 +289,9 @@ static int read_options(options *o, int argc, char **argv)
         return stop(RUN_REFUSED,
                     "--trace: this program has no trace compiled in; build it with -DFLEET_TRACE");
 #endif
-#if !defined(FLEET_MPI)
-    if (o->ranks)
-        return stop(RUN_REFUSED, "--ranks: this program has no MPI compiled in; build it with "
-                                 "mpicc -DFLEET_MPI");
-#endif
+    if (o->ranks && !HAS_RANKS)
+        return stop(RUN_REFUSED, "--ranks: this program is for one rank; build it with mpicc "
+                                 "-DFLEET_MPI, or for GPUs with -DFLEET_IPC");
     return 0;
 }
 
@@ -402,7 +409,7 @@ static void catch_interrupts(int on)
 }
 
 /* Watches from the host how far the launch is: the last grid of a step notifies an event that the
-   host can see. */
+   host can see; of several ranks, it stores how many steps have ended. */
 typedef struct watch {
     session *s;
     text_output *answer; /* null: nothing is printed */
@@ -424,17 +431,29 @@ static void print_tokens(watch *w)
     }
 }
 
+/* Whether one more step has ended than were seen. -1: that cannot be known. */
+static int step_ended(const watch *w)
+{
+    session *s = w->s;
+    uint32_t done = 0;
+    if (s->m->ranks > 1)
+        return (uint32_t)__atomic_load_n(&s->generated[(size_t)s->first.sequences * s->desc.steps],
+                                         __ATOMIC_RELAXED) > w->steps;
+    if (fleet_event_test(&s->state, fleet_plan_event(s->plan, "next"), 0, w->steps + 1, &done))
+        return -1;
+    return done != 0;
+}
+
 static void *watch_steps(void *user)
 {
     watch *w = (watch *)user;
     session *s = w->s;
-    const int32_t event = fleet_plan_event(s->plan, "next");
     const struct timespec pause = {0, WATCH_NS};
     while (w->steps < s->steps) {
         const uint32_t is_over = __atomic_load_n(&w->is_over, __ATOMIC_ACQUIRE);
-        uint32_t done = 0;
+        const int done = step_ended(w);
         if (interrupted || w->failed) session_interrupt(s);
-        if (fleet_event_test(&s->state, event, 0, w->steps + 1, &done) || (!done && is_over)) break;
+        if (done < 0 || (!done && is_over)) break;
         if (!done) {
             nanosleep(&pause, NULL);
             continue;
@@ -771,8 +790,8 @@ static int open_model(program *a, qwen3_config *config)
             fprintf(stderr, "%u matrices are F16 or F32 in the checkpoint: rounded to bf16\n",
                     a->checkpoint.rounded);
     }
-#if defined(FLEET_MPI)
-    config->rank = a->mpi.peers.rank, config->ranks = a->mpi.peers.ranks;
+#if HAS_RANKS
+    config->rank = a->ranks.peers.rank, config->ranks = a->ranks.peers.ranks;
 #endif
     if (a->o.check) {
         if (qwen3_expected_read(&a->expected, config, a->o.check, a->error, sizeof a->error))
@@ -800,30 +819,28 @@ static int open_model(program *a, qwen3_config *config)
     return bad ? stop(bad, "%s", a->error) : 0;
 }
 
-#if defined(FLEET_MPI)
+#if HAS_RANKS
 /* ---- several ranks ---- */
 
-static int open_regions(void *mpi, size_t bytes, fleet_peers *peers)
+static int open_regions(void *ranks, size_t bytes, fleet_peers *peers)
 {
-    mpi_peers *p = (mpi_peers *)mpi;
-    if (p->window != MPI_WIN_NULL) MPI_Win_free(&p->window);
-    return mpi_peers_open(p, bytes, peers);
+    return ENGINE(open)((peers_engine *)ranks, bytes, peers);
 }
-static int meet_ranks(void *mpi, uint64_t digest)
+static int meet_ranks(void *ranks, uint64_t digest)
 {
-    return mpi_peers_compare((mpi_peers *)mpi, digest);
+    return ENGINE(compare)((peers_engine *)ranks, digest);
 }
 /* All ranks decode the same, and the first one prints it. */
 static int join_ranks(program *a)
 {
     const uint32_t ranks = a->o.ranks ? a->o.ranks : 1;
-    if (a->mpi.peers.ranks != ranks)
-        return stop(RUN_REFUSED, "--ranks %u, but mpirun has started %u processes", ranks,
-                    a->mpi.peers.ranks);
-    a->engine.user = &a->mpi, a->engine.open = open_regions, a->engine.meet = meet_ranks;
+    if (a->ranks.peers.ranks != ranks)
+        return stop(RUN_REFUSED, "--ranks %u, but %u processes were started", ranks,
+                    a->ranks.peers.ranks);
+    a->engine.user = &a->ranks, a->engine.open = open_regions, a->engine.meet = meet_ranks;
     a->desc.ranks = &a->engine;
     a->desc.peer_limit_ns = a->o.rank_limit * 1000000000ull;
-    if (a->mpi.peers.rank && !freopen("/dev/null", "w", stdout))
+    if (a->ranks.peers.rank && !freopen("/dev/null", "w", stdout))
         return stop(RUN_FAILED, "/dev/null: %s", strerror(errno));
     return 0;
 }
@@ -834,7 +851,7 @@ static int run(program *a, int argc, char **argv)
     qwen3_config config;
     int bad = read_options(&a->o, argc, argv);
     if (bad) return bad;
-#if defined(FLEET_MPI)
+#if HAS_RANKS
     if (!a->o.help && (bad = join_ranks(a)) != 0) return bad;
 #endif
     if (a->o.help) {
@@ -872,10 +889,10 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN); /* so that a closed pipe is an error of write */
     shows_progress = (uint32_t)isatty(2);
     a.started = now();
-#if defined(FLEET_MPI)
-    if (mpi_peers_begin(&a.mpi, &argc, &argv)) return RUN_FAILED;
+#if HAS_RANKS
+    if (ENGINE(begin)(&a.ranks, &argc, &argv)) return RUN_FAILED;
     code = run(&a, argc, argv);
-    if (code) mpi_peers_fail(&a.mpi, code);
+    if (code) ENGINE(fail)(&a.ranks, code);
 #else
     code = run(&a, argc, argv);
 #endif
@@ -890,8 +907,8 @@ int main(int argc, char **argv)
     free(a.generated);
     free(a.ended);
     if (a.trace) fclose(a.trace);
-#if defined(FLEET_MPI)
-    mpi_peers_end(&a.mpi);
+#if HAS_RANKS
+    ENGINE(end)(&a.ranks);
 #endif
     return code;
 }

@@ -21,7 +21,7 @@ typedef struct request {
     sampling_desc sampling;
 } request;
 
-/* What makes regions that all ranks share, such as examples/tools/mpi_peers.h. open: of so many bytes on each rank, instead
+/* What makes regions that all ranks share, such as examples/tools/mpi_peers.h and ipc_peers.h. open: of so many bytes on each rank, instead
    of those before; 0, or they cannot be made. meet: a barrier of the ranks; 0, or 1 + a rank that passed another digest. */
 typedef struct rank_engine {
     void *user;
@@ -91,9 +91,9 @@ typedef struct session {
     fleet_trace trace;
     uint32_t image_made, state_made, trace_made;
     prefill_run prefill;
-    fleet_peers peers; /* of several ranks; the kit has these bytes of their regions */
-    size_t peers_bytes;
-    /* d.generated, as the host sees it: when a step's event has been seen, its tokens are there; -1: none yet */
+    size_t peers_bytes; /* of several ranks: of their regions, for the kit */
+    /* d.generated, as the host sees it: when a step's event has been seen, its tokens are there; -1: none yet. The word
+       after them: of several ranks, whose events no host sees, how many steps have ended; their tokens come then or soon */
     int32_t *generated;
     uint32_t interrupted; /* 1: another thread has called session_interrupt */
     device_memory memory;
@@ -112,12 +112,13 @@ static int session_fail(session *s, const char *what, const char *why)
 /* The host reads tokens while the launch runs, so they are in its memory. */
 static int session_generated_memory(session *s)
 {
-    const size_t n = (size_t)s->first.sequences * s->desc.steps;
+    const size_t n = (size_t)s->first.sequences * s->desc.steps + 1;
     void *host = NULL, *device = NULL;
     if (fleet_pinned_alloc(&host, &device, n * sizeof *s->generated))
         return session_fail(s, "tokens", "no memory that the device can write");
     s->generated = (int32_t *)host, s->d.generated = (int32_t *)device;
     for (size_t i = 0; i < n; i++) s->generated[i] = -1;
+    s->generated[n - 1] = 0;
     return 0;
 }
 
@@ -165,24 +166,32 @@ static uint64_t session_digest(const session *s, const request *requests, uint32
 }
 
 /* Makes the region of each rank: first fleet_peers_bytes for the kit's events, where ranks with another model find each
-   other too, then the summands that ranks exchange, and what their heads find. */
+   other too, then the sums that ranks exchange, and what their heads find. */
 static int session_ranks(session *s)
 {
     const uint32_t ranks = s->m->ranks;
-    const uint32_t bests = bests_of(&s->d);
+    const size_t bests = bests_of(&s->d);
     const size_t logits = s->d.logits ? (size_t)s->first.sequences * s->d.logit_steps : 0;
-    const size_t bytes =
-        ((size_t)2 * MAX_ROWS * s->d.hidden + 2 * (size_t)bests + logits * s->m->head_tokens) *
-        sizeof(float);
+    const size_t heads = (2 * bests + logits * s->m->head_tokens) * sizeof(float);
+    float *best = (float *)malloc(bests * sizeof *best);
+    size_t summands;
+    int bad;
+    s->d.peers.ranks = ranks;
+    summands = 2 * summand_quads(&s->d) * sizeof(fleet_quad);
     s->peers_bytes = (size_t)(count_tasks(s->m) + 4) * (ranks * ranks + 1) * 128;
-    if (!s->desc.ranks ||
-        s->desc.ranks->open(s->desc.ranks->user, bytes + s->peers_bytes, &s->peers))
-        return session_fail(s, "ranks", "no memory that all of them share");
-    s->d.summands = (float *)(void *)((char *)s->peers.bases[s->peers.rank] + s->peers_bytes);
-    s->d.peers = (const fleet_peers *)memory_copy(&s->memory, "ranks", &s->peers, sizeof s->peers);
-    for (uint32_t i = 0; i < bests; i++) heads_of(&s->d)[i] = -INFINITY; /* as in best */
+    bad = !best || !s->desc.ranks ||
+          s->desc.ranks->open(s->desc.ranks->user, s->peers_bytes + summands + heads, &s->d.peers);
+    if (!bad) {
+        s->d.summands =
+            (fleet_quad *)(void *)((char *)s->d.peers.bases[s->d.peers.rank] + s->peers_bytes);
+        for (size_t i = 0; i < bests; i++) best[i] = -INFINITY;    /* as in d.best */
+        bad = fleet_device_clear(s->d.summands, summands, NULL) || /* of other sessions' tags */
+              fleet_to_device(heads_of(&s->d), best, bests * sizeof *best, NULL);
+    }
+    free(best);
+    if (bad) return session_fail(s, "ranks", "no memory that all of them share");
     s->d.first_expert = s->m->first_expert, s->d.own_experts = s->m->own_experts;
-    return s->error[0] ? -1 : 0;
+    return 0;
 }
 
 /* Ends the launch that session_run waits for, from another thread. What was generated stays. */
@@ -411,7 +420,7 @@ static int session_prepare(session *s, const request *requests, uint32_t n)
                      &s->plan))
         return -1;
     state.placement = desc->placement, state.seed = desc->seed ? desc->seed : 1;
-    if (m->ranks > 1) state.peers = &s->peers;
+    if (m->ranks > 1) state.peers = &s->d.peers;
     if (fleet_peers_bytes(s->plan) > s->peers_bytes)
         return session_fail(s, "ranks", "their part of the region is too small");
     if ((status = fleet_upload(&s->image, s->plan, NULL)) != 0)

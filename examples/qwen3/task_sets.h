@@ -22,11 +22,11 @@
 #include "tasks/attention.h"
 #endif
 
-/* A program for several ranks has these too; others would only be slowed down. */
-#if defined(FLEET_MPI)
-#include "tasks/ranks.h"
-#define RANK_TASKS(TILE_, P) TILE_(P, add_ranks) TILE_(P, own_experts) TILE_(P, join_heads)
+#if HAS_RANKS
+#define JOIN_TASKS(TILE_, P) TILE_(P, join_heads)
+#define RANK_TASKS(TILE_, P) TILE_(P, own_experts)
 #else
+#define JOIN_TASKS(TILE_, P)
 #define RANK_TASKS(TILE_, P)
 #endif
 
@@ -43,7 +43,7 @@
 /* For all models. */
 #define ALL_TASKS(TILE_, P)                                                                        \
     COMMON_TASKS(TILE_, P, linear, ATTENTION_TASKS)                                                \
-    TILE_(P, next) EXPERT_TASKS(TILE_, P) RANK_TASKS(TILE_, P)
+    TILE_(P, next) JOIN_TASKS(TILE_, P) EXPERT_TASKS(TILE_, P) RANK_TASKS(TILE_, P)
 #define SERVED_TASKS(TILE_, P)                                                                     \
     COMMON_TASKS(TILE_, P, linear, ATTENTION_TASKS)                                                \
     SERVER_TASKS(TILE_, P) EXPERT_TASKS(TILE_, P)
@@ -54,7 +54,8 @@ DECODER_DISPATCH(served, SERVED_TASKS, ALL_STREAMS)
 
 #if defined(FLEET_CUDA)
 /* For models without experts: kernels that have no tasks with experts use fewer registers. */
-#define DENSE_TASKS(TILE_, P) COMMON_TASKS(TILE_, P, linear_dense, ATTENTION_TASKS) TILE_(P, next)
+#define DENSE_TASKS(TILE_, P)                                                                      \
+    COMMON_TASKS(TILE_, P, linear_dense, ATTENTION_TASKS) TILE_(P, next) JOIN_TASKS(TILE_, P)
 #define SERVED_DENSE_TASKS(TILE_, P)                                                               \
     COMMON_TASKS(TILE_, P, linear_dense, ATTENTION_TASKS) SERVER_TASKS(TILE_, P)
 #define DENSE_STREAMS(TILE_, P) COMMON_STREAMS(TILE_, P, linear_dense, attend)
@@ -65,7 +66,8 @@ DECODER_DISPATCH(served_dense, SERVED_DENSE_TASKS, DENSE_STREAMS)
 
 /* For models without experts that were loaded for large batches. */
 #define LARGE_M_TASKS(TILE_, P)                                                                    \
-    COMMON_TASKS(TILE_, P, linear_large_m, LARGE_M_ATTENTION_TASKS) TILE_(P, next)
+    COMMON_TASKS(TILE_, P, linear_large_m, LARGE_M_ATTENTION_TASKS)                                \
+    TILE_(P, next) JOIN_TASKS(TILE_, P)
 #define SERVED_LARGE_M_TASKS(TILE_, P)                                                             \
     COMMON_TASKS(TILE_, P, linear_large_m, LARGE_M_ATTENTION_TASKS) SERVER_TASKS(TILE_, P)
 #define LARGE_M_STREAMS(TILE_, P) COMMON_STREAMS(TILE_, P, linear_large_m, attend_large_m)

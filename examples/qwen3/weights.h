@@ -20,8 +20,9 @@ typedef struct model {
     uint32_t rank, ranks;     /* config has this rank's heads and KV heads */
     uint32_t ffn, expert_ffn; /* of this rank, padded to BLOCK_K */
     uint32_t first_expert, own_experts;
-    uint32_t
-        head_tokens; /* of a rank's share of lm_head, padded to TILE_N where there are several */
+    /* Tokens of a rank's share of lm_head, padded to TILE_N where there are several; columns that this rank has, at least
+       one */
+    uint32_t head_tokens, head_columns;
     model_layer *layers;
     const bf16 *embedding, *head;
     const float *norm;
@@ -210,6 +211,8 @@ static void model_share(model *m)
     m->expert_ffn = padded(c->expert_ffn, BLOCK_K);
     m->own_experts = ceil_div(c->experts, m->ranks), m->first_expert = m->rank * m->own_experts;
     m->head_tokens = m->ranks > 1 ? padded(ceil_div(c->vocab, m->ranks), TILE_N) : c->vocab;
+    m->head_columns = tokens_of_rank(c->vocab, m->head_tokens, m->rank);
+    if (!m->head_columns) m->head_columns = 1; /* zeros */
 }
 
 /* The part of model_load that needs no device memory. */
@@ -282,7 +285,7 @@ static int model_fill(model *m, const qwen3_checkpoint *from,
         matrix_source s = source_of(from ? &from->head : NULL, NULL, NULL, 0);
         m->norm = vector(m, from ? &from->norm : NULL, c->hidden);
         take_rows(&s.part[0], m->rank, m->head_tokens);
-        m->head = stacked(m, "lm_head", s, m->head_tokens, c->hidden);
+        m->head = stacked(m, "lm_head", s, m->head_columns, c->hidden);
         if (!from) {
             const layout as = single_layout_of(c->vocab, c->hidden);
             m->embedding = matrix(m, "embeddings", NULL, &as, 1);

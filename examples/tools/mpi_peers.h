@@ -39,11 +39,12 @@ static inline int mpi_peers_begin(mpi_peers *p, int *argc, char ***argv)
     return 1;
 }
 
-/* Makes a region of so many bytes on each rank, all together. */
+/* Makes a region of so many bytes on each rank, all together, instead of those before. */
 static inline int mpi_peers_open(mpi_peers *p, size_t bytes, fleet_peers *peers)
 {
     void *own = NULL;
     const MPI_Aint size = (MPI_Aint)(bytes + FLEET_CACHE_LINE_BYTES);
+    if (p->window != MPI_WIN_NULL) MPI_Win_free(&p->window);
     if (MPI_Win_allocate_shared(size, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &own, &p->window)) {
         fprintf(stderr, "mpi_peers: no shared window of %zu bytes\n", bytes);
         return 1;

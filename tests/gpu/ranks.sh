@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# One graph over several simulated MI300X, which are incoherent as HIP documents it: example 11 with a process for each,
-# which share memory by hipIpc, and in deep runs tests/bench/devices.c, which has a thread for each. Both check what they
-# compute. Run by tests/run.sh where hipcc is; by hand: tests/with_hip.sh bash tests/gpu/ranks.sh
+# One graph over several simulated MI300X, which are incoherent as HIP documents it: example 11 and the decoder of
+# examples/qwen3 with a process for each, which share memory by hipIpc, and in deep runs tests/bench/devices.c, which has a
+# thread for each. All check what they compute. Run by tests/run.sh where hipcc is; by hand: tests/with_hip.sh bash tests/gpu/ranks.sh
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -31,11 +31,12 @@ settings() { # SEED
     [ $(($1 % 3)) != 0 ] || noise="AMDSIM_EVICT=200 AMDSIM_STALL=20 AMDSIM_SKEW=20"
     echo "AMDSIM_SEED=$1 AMDSIM_DELAY=$(($1 % 4 < 2 ? 20 : 3)) AMDSIM_STRICT=1 AMDSIM_XCDS=${xcds[$1 % 2]} $noise"
 }
+program=() # with its arguments
 over_processes() { # RANKS SETTING...
     local n=$1 rank pid pids=() rc=0
     shift
     for ((rank = 0; rank < n; rank++)); do
-        env "$@" "AMDSIM_DEVICES=$n" FLEET_RANK=$rank "FLEET_RANKS=$n" "FLEET_PEERS_FILE=$folder/peers" timeout -k 5 300 "$folder/example" &
+        env "$@" "AMDSIM_DEVICES=$n" FLEET_RANK=$rank "FLEET_RANKS=$n" "FLEET_PEERS_FILE=$folder/peers" timeout -k 5 300 "${program[@]}" &
         pids+=($!)
     done
     for pid in "${pids[@]}"; do wait "$pid" || rc=$?; done
@@ -44,13 +45,25 @@ over_processes() { # RANKS SETTING...
 }
 
 try processes/build "${build[@]}" -Wall -Wextra -Wpedantic -Wconversion -Werror -DFLEET_IPC examples/11_several_devices.c -o "$folder/example"
+program=("$folder/example")
 seeds=2
 [ -z "${FLEET_DEEP:-}" ] || seeds=20
 for ((seed = 1; seed <= seeds; seed++)); do
     # shellcheck disable=SC2046
     for n in 2 4; do try "processes/$n/seed_$seed" over_processes $n $(settings $seed); done
 done
+try decoder/build "${build[@]}" -w -DFLEET_IPC examples/qwen3/qwen3.c -o "$folder/qwen3" -ljansson -lpcre2-8 -lunistring
+checks() { # RANKS MODEL SEED
+    program=("$folder/qwen3" "tests/fixtures/$2" --check "tests/fixtures/$2/expected.json" --ranks "$1")
+    # shellcheck disable=SC2046
+    try "decoder/$2/$1/seed_$3" over_processes "$1" $(settings "$3")
+}
+checks 2 qwen3-tiny 1
+checks 2 qwen3-moe-tiny 2
 [ -n "${FLEET_DEEP:-}" ] || exit 0
+for ((seed = 3; seed <= 6; seed++)); do
+    for n in 3 4; do checks $n qwen3-tiny $seed && checks $n qwen3-moe-tiny $seed; done
+done
 try threads/build "${build[@]}" -w tests/bench/devices.c -o "$folder/devices"
 for ((seed = 1; seed <= seeds; seed++)); do
     # shellcheck disable=SC2046

@@ -153,6 +153,7 @@ class M(mutants.Mutant):
 
 QWEN3 = os.path.join("examples", "qwen3")
 ATTENTION, LARGE_M, SMALL_M, PIPELINE, INSTRUCTIONS, PREFILL = (os.path.join(QWEN3, "nvidia", n + ".h") for n in ("attention", "wgmma", "mma", "pipeline", "ptx", "prefill"))
+OPERANDS = os.path.join(QWEN3, "tasks", "operands.h")
 # Files with paths, and nvcc's options.
 UNITS = {
     DEVICE: ("nvidia_kernels.c", ["-arch=sm_90"]),
@@ -309,8 +310,8 @@ MUTANTS = [
     M("split-K sums: a quarter of the tag", LARGE_M, "tag_differs", "word->word[i] ^ tag >> i * TAG_BITS", "word->word[0] ^ tag", sim="sums"),
     M("split-K sums: bits of the tag that are lost", LARGE_M, "pack_sums", "tag >> i * TAG_BITS & TAG_MASK", "tag & TAG_MASK", sim="sums"),
     M("scales: any tag", LARGE_M, "load_scales", "word.word[3] != tag && !source->status", "0", sim="layers"),
-    M("tag: not of the task", PIPELINE, "task_tag", "task->number", "0", sim="attention"),
-    M("tag: not of the step", PIPELINE, "task_tag", "ctx->epoch * task->step_tasks", "0", sim="attention"),
+    M("tag: not of the task", OPERANDS, "task_tag", "task->number", "0", sim="attention"),
+    M("tag: not of the step", OPERANDS, "task_tag", "ctx->epoch * task->step_tasks", "0", sim="attention"),
     # examples/qwen3: copies to LDS
     M("residual: wait", SMALL_M, "reduce_partials", "copy_async_wait();"),
     M("residual: barrier", SMALL_M, "reduce_partials", "copy_async_wait(); /* those of prefetch_residual */\n    fleet_barrier(ctx);", "copy_async_wait();"),

@@ -51,7 +51,7 @@ else
 fi
 ends drawn 0 "tokens: " 2 $dense --prompt-ids 318 --steps 4 --ranks 2 --temperature 0.7 --seed 5
 if [ "$(wc -l <"$OUT/stdout")" = 1 ]; then echo "pass one_prints"; else echo "FAIL one_prints: $(cat "$OUT/stdout")"; fi
-ends processes 2 "--ranks 3, but mpirun has started 2 processes" 2 $dense --prompt-ids 318 --ranks 3
+ends processes 2 "--ranks 3, but 2 processes were started" 2 $dense --prompt-ids 318 --ranks 3
 ends no_seed 2 "a --temperature needs a --seed" 2 $dense --prompt-ids 318 --ranks 2 --temperature 0.7
 ends dynamic 2 "ready queues do not reach over ranks" 2 $dense --prompt-ids 318 --ranks 2 --schedule dynamic
 

@@ -260,7 +260,8 @@ typedef struct expert_step {
 FLEET_DEVICE expert_step first_expert_step(const decoder *d, uint32_t active, uint32_t chunk)
 {
     expert_step s;
-    s.expert = 0, s.chunk = chunk, s.first = s.begin = 0;
+    s.expert = 0, s.chunk = chunk;
+    s.first = s.begin = (uint32_t)d->first_place[0]; /* above 0 on some of several ranks */
     s.end = (uint32_t)d->first_place[1], s.later_end = (uint32_t)d->first_place[active > 1 ? 2 : 1];
     return s;
 }
@@ -376,7 +377,8 @@ FLEET_DEVICE fleet_status multiply_experts(const fleet_ctx *ctx, weight_source *
     FLEET_UNUSED(n); /* the weights are the pipeline's next stages */
     for (uint32_t i = opaque(fleet_lane()); i < floats; i += 32) totals[i] = 0;
     fleet_wave_barrier();
-    if (!source->status) add_experts(source, task, totals);
+    /* of several ranks, one may have none of the active experts */
+    if (!source->status && *task->d.n_active) add_experts(source, task, totals);
     copy_async_wait(); /* those of prefetch_residual */
     fleet_barrier(ctx);
     for (uint32_t i = opaque(ctx->thread); i < floats; i += ctx->threads)

@@ -248,12 +248,5 @@ FLEET_DEVICE uint32_t row_count_of(const task_args *task)
 {
     return task->rows;
 }
-/* The tag of flagged data that workers of one task exchange (edge 22). No two tasks and steps have
-   the same tag until 2^31 tasks later, so that nothing else orders the data. Tags are odd: cleared
-   memory has none. */
-FLEET_DEVICE uint32_t task_tag(const fleet_ctx *ctx, const task_args *task)
-{
-    return (ctx->epoch * task->step_tasks + task->number) * 2 + 1;
-}
 
 #endif /* QWEN3_NVIDIA_PIPELINE_H */

@@ -29,14 +29,6 @@ FLEET_DEVICE uint32_t lds_add(uint32_t *at, uint32_t value)
     __builtin_assume(__isShared(at));
     return atomicAdd(at, value);
 }
-FLEET_DEVICE float float_of_word(uint32_t word)
-{
-    return __uint_as_float(word);
-}
-FLEET_DEVICE uint32_t word_of_float(float f)
-{
-    return __float_as_uint(f);
-}
 /* n / d for numbers below 2^20, where the reciprocal is exact enough; an integer division takes
    much longer. */
 FLEET_DEVICE uint32_t fast_quotient(uint32_t n, uint32_t d)

@@ -509,10 +509,11 @@ FLEET_DEVICE void reduce_split_k(const fleet_ctx *ctx, weight_source *source, co
 }
 
 /* All panels of a worker. */
-FLEET_DEVICE void multiply_large_m(const fleet_ctx *ctx, weight_source *source,
-                                   const task_args *task, const operand *in, const large_m_share *s,
-                                   const linear_lds *l)
+FLEET_DEVICE fleet_status multiply_large_m(const fleet_ctx *ctx, weight_source *source,
+                                           const task_args *task, const operand *in,
+                                           const large_m_share *s, const linear_lds *l)
 {
+    fleet_status exchanged = FLEET_OK;
     const uint32_t wave = warp_uniform(fleet_wave_id()), rows = in->rows;
     const uint32_t max_tiles = max_epilogue_tiles(rows);
     row_stages units = row_stages_of(in, s, l);
@@ -543,6 +544,8 @@ FLEET_DEVICE void multiply_large_m(const fleet_ctx *ctx, weight_source *source,
                 fleet_barrier(ctx); /* the place of the sums held rows, or other sums */
                 store_tiles(l, sum, first, n, wave, rows);
                 fleet_barrier(ctx);
+                if (is_exchanged(task))
+                    exchange_sums_call(ctx, task, l, at + first, n, rows, &exchanged);
                 apply_epilogue(ctx, task, in, l, at + first, n);
             }
         } else {
@@ -562,10 +565,13 @@ FLEET_DEVICE void multiply_large_m(const fleet_ctx *ctx, weight_source *source,
             reduce_split_k(ctx, source, task, l, s, begin, end - begin, rows);
             copy_async_wait(); /* those of prefetch_residual */
             fleet_barrier(ctx);
+            if (is_exchanged(task))
+                exchange_sums(ctx, task, l, at + begin, end - begin, rows, &exchanged);
             apply_epilogue(ctx, task, in, l, at + begin, end - begin);
         }
         fleet_barrier(ctx); /* rows replace the sums again */
     }
+    return exchanged;
 }
 
 /* Large-M version of `linear`. */
@@ -576,6 +582,7 @@ FLEET_TILE(linear_large_m, task_args)
     const uint32_t copies = fleet_wave_id() == PRODUCER_WARP;
     const task_args *task;
     operand in;
+    fleet_status exchanged = FLEET_OK;
     FLEET_UNUSED(at);
     if (copies) open_rows(mbars);
     task = own_args(&ctx, &source, args); /* includes a barrier */
@@ -584,12 +591,12 @@ FLEET_TILE(linear_large_m, task_args)
         const large_m_share s = large_m_share_of(task, &ctx);
         const linear_lds l = large_m_lds_of(&ctx, task, &s, in.rows);
         if (task->epilogue == EPILOGUE_ARGMAX) argmax_begin(&ctx, &task->d, &l, in.rows);
-        multiply_large_m(&ctx, &source, task, &in, &s, &l);
+        exchanged = multiply_large_m(&ctx, &source, task, &in, &s, &l);
         fleet_barrier(&ctx);
         if (task->epilogue == EPILOGUE_ARGMAX) argmax_end(&ctx, &task->d, &l, in.rows);
     }
     if (copies) close_rows(mbars);
-    return source.status;
+    return source.status ? source.status : exchanged;
 }
 #else
 FLEET_PRODUCER(linear_large_m, task_args)

@@ -22,6 +22,7 @@
                                       LARGE_M_PANEL_TILES and WGMMA_K in place of MAX_PANEL_TILES and STAGE_K
        SPLIT_K_QUADS                  16-byte words of a worker in decoder.split_k
        ROLLED                         before a loop that must not be unrolled, since registers are scarce
+       UNROLLED                       before a loop over registers
        OUTLINED                       declares a long function that runs once a step or layer: a call, if registers are scarce
        DECODER_DISPATCH(set, LIST, STREAMS)    FLEET_DISPATCH, with a weight pipeline if the backend has one */
 #ifndef QWEN3_TASKS_BACKEND_H
@@ -41,7 +42,7 @@
     !defined(PREFETCHED_ROWS) || !defined(K_ALIGN) || !defined(MAX_PANEL_TILES) ||                 \
     !defined(STAGE_K) || !defined(SMALL_M_ROWS) || !defined(SAME_ORDER_ROWS) ||                    \
     !defined(HAS_LARGE_M) || !defined(LARGE_M_PANEL_TILES) || !defined(WGMMA_K) ||                 \
-    !defined(SPLIT_K_QUADS) || !defined(ROLLED) || !defined(OUTLINED) ||                           \
+    !defined(SPLIT_K_QUADS) || !defined(ROLLED) || !defined(UNROLLED) || !defined(OUTLINED) ||     \
     !defined(DECODER_DISPATCH)
 #error "tasks/backend.h: the backend lacks a constant"
 #endif

@@ -2,8 +2,8 @@
 #ifndef QWEN3_TASKS_LINEAR_H
 #define QWEN3_TASKS_LINEAR_H
 
+#include "ranks.h"
 #include "residual.h"
-#include "sample.h"
 
 FLEET_DEVICE float silu(float x)
 {
@@ -99,7 +99,7 @@ FLEET_DEVICE fleet_status linear_tile(const fleet_ctx *ctx, const task_args *arg
     operand in = step_operand(task, rows);
     linear_lds l;
     panel_range range;
-    fleet_status status = FLEET_OK;
+    fleet_status status = FLEET_OK, exchanged = FLEET_OK;
     if (rows == 0) return FLEET_OK;
     /* first, since the task waits for these loads */
     if (!of_experts) multiply_begin(&weights, &in);
@@ -136,14 +136,15 @@ FLEET_DEVICE fleet_status linear_tile(const fleet_ctx *ctx, const task_args *arg
         /* After a failure it goes on: the other waves wait at barriers. */
         status = multiply(ctx, &weights, from, &in, &l);
         /* The last panel may not be full. */
-        apply_epilogue(ctx, task, &in, &l, first,
-                       MAX_PANEL_TILES > 1 && left < in.panel_tiles ? left : in.panel_tiles);
+        if (MAX_PANEL_TILES == 1 || left > in.panel_tiles) left = in.panel_tiles;
+        if (is_exchanged(task)) exchange_sums(ctx, task, &l, first, left, in.rows, &exchanged);
+        apply_epilogue(ctx, task, &in, &l, first, left);
     }
     if (task->epilogue == EPILOGUE_ARGMAX) {
         fleet_barrier(ctx);
         argmax_end(ctx, d, &l, rows);
     }
-    return status;
+    return status ? status : exchanged;
 }
 FLEET_TILE(linear, task_args)
 {

@@ -110,7 +110,7 @@ FLEET_TILE(expert_down, task_args)
     const task_args *task = own_args(&ctx, &weights, args);
     const uint32_t rows = row_count_of(task);
     const panel_range range = panels_of_worker(task, &ctx);
-    fleet_status status = FLEET_OK;
+    fleet_status status = FLEET_OK, exchanged = FLEET_OK;
     FLEET_UNUSED(at);
     if (rows == 0) return FLEET_OK;
     for (uint32_t n = range.first; n < range.end; n += range.step) {
@@ -120,16 +120,12 @@ FLEET_TILE(expert_down, task_args)
         if (rows <= PREFETCHED_ROWS) prefetch_residual(&ctx, task, &l, column, TILE_N, rows);
         /* After a failure it goes on: the other waves wait at barriers. */
         status = multiply_experts(&ctx, &weights, task, n, &l, rows);
-        if (task->epilogue == EPILOGUE_STORE) { /* of several ranks */
-            for (uint32_t i = ctx.thread; i < rows * TILE_N; i += ctx.threads)
-                task->floats[i / TILE_N * task->columns + column + i % TILE_N] = l.sums[i];
-        } else {
-            from = residual_of(task, &l, column, rows);
-            store_residual(&ctx, task, &l, &from, column, 1, rows);
-        }
+        if (is_exchanged(task)) exchange_sums(&ctx, task, &l, n, 1, rows, &exchanged);
+        from = residual_of(task, &l, column, rows);
+        store_residual(&ctx, task, &l, &from, column, 1, rows);
         fleet_barrier(&ctx); /* the sums and the residual were read */
     }
-    return status;
+    return status ? status : exchanged;
 }
 
 #endif /* QWEN3_TASKS_MOE_H */

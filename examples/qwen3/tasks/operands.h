@@ -22,6 +22,13 @@ FLEET_DEVICE uint32_t row_of(const operand *in, uint32_t i)
     return in->list ? (uint32_t)in->list[i] : in->first + i;
 }
 
+/* The tag of flagged data that workers of one task exchange (edges 22 and 35). No two tasks and steps have the same tag
+   until 2^31 tasks later, so that nothing else orders the data. Tags are odd: cleared memory has none. */
+FLEET_DEVICE uint32_t task_tag(const fleet_ctx *ctx, const task_args *task)
+{
+    return (ctx->epoch * task->step_tasks + task->number) * 2 + 1;
+}
+
 /* The LDS of tasks that multiply. */
 typedef struct linear_lds {
     float *partials; /* [PARTIAL_FLOATS]: partial sums of the waves */

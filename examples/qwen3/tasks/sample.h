@@ -176,8 +176,9 @@ FLEET_TILE(next, task_args)
     batch_tokens(b, d->tokens, d->context + 1, ctx.thread, ctx.threads);
     fleet_barrier(&ctx);
     copy_batch(&ctx, d->b, b);
+    if (HAS_RANKS && ctx.thread == 0) d->generated[b->sequences * d->limit] = (int32_t)b->steps;
     if (b->bad_sequence) return FLEET_ERROR_ARGUMENT;
-    return b->rows || d->peers ? FLEET_OK : fleet_finish(&ctx);
+    return b->rows || d->peers.ranks > 1 ? FLEET_OK : fleet_finish(&ctx);
 }
 
 #endif /* QWEN3_TASKS_SAMPLE_H */
