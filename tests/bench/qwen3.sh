@@ -12,7 +12,9 @@
 #   LIBRARIES       a folder with their headers and libNAME.a, where the system has none
 #   PROGRAM         an executable that is built already
 #   SCHEDULES       default: static unfused
-#   MODEL           0.6b, 8b, 30b-a3b, or "LAYERS HIDDEN FFN HEADS KV_HEADS [EXPERTS EXPERTS_PER_TOKEN]", where FFN is
+#   RANKS           numbers of GPUs over which the decoder is tensor-parallel, a process for each (default: 1). A rank's
+#                   random weights are its own, so that only the checks compare tokens
+#   MODEL           0.6b, 8b, 32b, 30b-a3b, or "LAYERS HIDDEN FFN HEADS KV_HEADS [EXPERTS EXPERTS_PER_TOKEN]", where FFN is
 #                   an expert's
 #   PROMPT          tokens of each prompt
 #   LIMIT           seconds that a run may take (default: 300)
@@ -55,6 +57,25 @@ prompts() {
     echo "${ids#;}"
 }
 
+# over_ranks RANKS COMMAND...: a process for each rank. Those that wait for one that has failed end after it.
+over_ranks() {
+    local n=$1 rank pid pids=() rc=0 peers
+    shift
+    if [ "$n" = 1 ]; then
+        timeout "${LIMIT:-300}" "$@"
+        return
+    fi
+    peers=$(mktemp -u "$out/peers.XXXXXX")
+    for ((rank = 0; rank < n; rank++)); do
+        FLEET_RANK=$rank FLEET_RANKS=$n FLEET_PEERS_FILE=$peers timeout "${LIMIT:-300}" "$@" --ranks "$n" &
+        pids+=($!)
+    done
+    for pid in "${pids[@]}"; do wait "$pid" || rc=$?; done
+    rm -f "$peers"
+    return $rc
+}
+
+ranks=${RANKS:-1}
 program=${PROGRAM:-$out/qwen3}
 include=(-I. ${STB_DS:+-I"$(dirname "$STB_DS")"} ${LIBRARIES:+-I"$LIBRARIES"})
 libraries=(-ljansson -lpcre2-8 -lunistring)
@@ -87,12 +108,14 @@ esac
 case $model in
 0.6b) sizes="28 1024 3072 16 8" ;;
 8b) sizes="36 4096 12288 32 8" ;;
+32b) sizes="64 5120 25600 64 8" ;;
 30b-a3b) sizes="48 2048 768 32 4 128 8" ;;
 *) sizes=$model ;;
 esac
 # shellcheck disable=SC2086
 config $sizes >"$out/model/config.json"
 run=(--random-weights --bench --steps 24)
+if [ "$ranks" != 1 ]; then build+=(-DFLEET_IPC); fi
 if [ -z "${PROGRAM:-}" ]; then
     # Compiled apart: a library by its name would be taken for source.
     "${build[@]}" "${include[@]}" -c examples/qwen3/qwen3.c -o "$program.o"
@@ -105,25 +128,29 @@ fi
 
 failed=0
 for fixture in qwen3-tiny qwen3-moe-tiny; do
-    timeout "${LIMIT:-300}" "$program" "tests/fixtures/$fixture" --check "tests/fixtures/$fixture/expected.json" || failed=1
+    for n in $ranks; do
+        over_ranks "$n" "$program" "tests/fixtures/$fixture" --check "tests/fixtures/$fixture/expected.json" || failed=1
+    done
 done
 
 echo
 echo "$name, $(date -u +%F)," \
     "\`qwen3 $out/model ${run[*]} --prompt-ids \"$(prompts 2);...\" --schedule SCHEDULE\` (\`MODEL=\"$model\" tests/bench/qwen3.sh\`)"
 echo
-echo "| batch | schedule | TPOT | read | of a plain read |"
-echo "| --- | --- | --- | --- | --- |"
+echo "| batch | schedule | GPUs | TPOT | read by each | of a plain read |"
+echo "| --- | --- | --- | --- | --- | --- |"
 for batch; do
     for schedule in ${SCHEDULES:-static unfused}; do
-        log=$out/qwen3-$batch-$schedule.log
-        line=
-        if timeout "${LIMIT:-300}" "$program" "$out/model" "${run[@]}" --prompt-ids "$(prompts "$batch")" --schedule "$schedule" \
-            >/dev/null 2>"$log"; then
-            line=$(sed -n "s,^TPOT \([0-9.]*\) ms .*: \([0-9.]*\) GB/s\, \([0-9]*\)% of the \([0-9.]*\) GB/s.*,\1 ms | \2 GB/s | \3% of \4 GB/s,p" "$log")
-        fi
-        echo "| $batch | $schedule | ${line:-failed, $log | |} |"
-        [ -n "$line" ] || failed=1
+        for n in $ranks; do
+            log=$out/qwen3-$batch-$schedule-$n.log
+            line=
+            if over_ranks "$n" "$program" "$out/model" "${run[@]}" --prompt-ids "$(prompts "$batch")" --schedule "$schedule" \
+                >/dev/null 2>"$log"; then
+                line=$(sed -n "s,^TPOT \([0-9.]*\) ms .*: \([0-9.]*\) GB/s\, \([0-9]*\)% of the \([0-9.]*\) GB/s.*,\1 ms | \2 GB/s | \3% of \4 GB/s,p" "$log")
+            fi
+            echo "| $batch | $schedule | $n | ${line:-failed, $log | |} |"
+            [ -n "$line" ] || failed=1
+        done
     done
 done
 exit $failed
