@@ -174,7 +174,8 @@ FLEET_DEVICE fleet_status fleet_finish(const fleet_ctx *ctx);
     FLEET_DISPATCH_WITH_REGISTERS(set, LIST, PREFETCHES, uint32_t)
 
 /* The same with an object of type `registers` for each thread, at ctx.registers. If ctx.prefetched, the tile finds
-   there what its prefetch loaded. Where all indices are constants, loads stay in flight while the task waits. */
+   there what its prefetch loaded. Where all indices are constants, loads stay in flight while the task waits. The object
+   is zero at first and lives as long as the worker: a tile may leave there what a later one needs. */
 #define FLEET_DISPATCH_WITH_REGISTERS(set, LIST, PREFETCHES, registers)                            \
     FLEETI_DISPATCH(set, LIST)                                                                     \
     FLEETI_PREFETCHES(set, PREFETCHES, registers)                                                  \
@@ -4658,6 +4659,8 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
             }                                                                                      \
             fleeti_produce_end(&fleeti_w, &fleeti_s);                                              \
         } else {                                                                                   \
+            fleeti_##set##_registers fleeti_held;                                                  \
+            __builtin_memset(&fleeti_held, 0, sizeof fleeti_held);                                 \
             while (fleeti_next_task(&fleeti_w)) {                                                  \
                 if (fleeti_##set##_stages > 0) fleeti_pipeline_taken(&fleeti_w);                   \
                 /* Computed before the wait, so that the tile begins right after it. */            \
@@ -4672,7 +4675,6 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
                         __builtin_memcpy(&fleeti_copy, fleeti_mine, sizeof(set));                  \
                     fleeti_mine = &fleeti_copy;                                                    \
                 }                                                                                  \
-                fleeti_##set##_registers fleeti_held;                                              \
                 if (fleeti_##set##_prefetches) {                                                   \
                     fleeti_here.registers = &fleeti_held;                                          \
                     if (fleeti_may_prefetch(&fleeti_w))                                            \

@@ -4,10 +4,12 @@
 #include "settings.h"
 
 #define MOST 256
+#define BLOCKS 1024
 
 typedef struct pair {                   /* what every tile sees */
     uint32_t *prefetched, *made, *used; /* [MOST]: epoch */
     uint32_t *times;                    /* prefetches in all */
+    uint32_t *ran;                      /* [BLOCKS]: tasks that a workgroup has run */
     uint32_t *table;                    /* [TABLE], what prefetches copy to LDS */
     uint32_t last, spin, copied;        /* copied: by the prefetch; else the tile does it */
 } pair;
@@ -40,6 +42,19 @@ FLEET_DEVICE uint32_t any_prefetched(const pair *p, uint32_t epoch)
     return any;
 }
 
+/* What a thread keeps in registers: what its prefetch leaves for the tile, and what tiles leave for later ones. */
+typedef struct pair_registers {
+    uint32_t word[4];
+    uint32_t ran; /* tasks */
+} pair_registers;
+/* Counts the task, in registers and in memory. 0: the counts were different. */
+FLEET_DEVICE uint32_t count_task(const fleet_ctx *ctx, const pair *p)
+{
+    pair_registers *r = (pair_registers *)ctx->registers;
+    const uint32_t before = r->ran++;
+    return ctx->thread != 0 || p->ran[fleet_block_id()]++ == before;
+}
+
 /* The last of them ends only when some consumer has prefetched: it must not wait for its events first. */
 FLEET_TILE(make, pair)
 {
@@ -48,12 +63,8 @@ FLEET_TILE(make, pair)
         while (!any_prefetched(args, ctx.epoch))
             if (fleet_pause(&tries)) return FLEET_ERROR_TILE;
     if (ctx.thread == 0) args->made[at[0]] = ctx.epoch;
-    return FLEET_OK;
+    return count_task(&ctx, args) ? FLEET_OK : FLEET_ERROR_TILE;
 }
-/* What a thread's prefetch leaves in registers. */
-typedef struct pair_registers {
-    uint32_t word[4];
-} pair_registers;
 FLEET_DEVICE uint32_t registered(const fleet_ctx *ctx, uint32_t i)
 {
     return (uint32_t)ctx->at[0] * 4096 + ctx->thread * 4 + i;
@@ -84,11 +95,12 @@ FLEET_TILE(use, pair)
     if (args->spin && fleet_load_relaxed_device(args->prefetched + at[0]) != ctx.epoch)
         return FLEET_ERROR_TILE;
     if (ctx.thread == 0) args->used[at[0]] = ctx.epoch;
-    return FLEET_OK;
+    return count_task(&ctx, args) ? FLEET_OK : FLEET_ERROR_TILE;
 }
 /* It waits, too, but has no prefetch. */
 FLEET_TILE(look, pair)
 {
+    if (!count_task(&ctx, args)) return FLEET_ERROR_TILE;
     return ctx.prefetched || args->made[at[0]] != ctx.epoch ? FLEET_ERROR_TILE : FLEET_OK;
 }
 #define PAIR_TILES(TILE, P) TILE(P, make) TILE(P, use) TILE(P, look)
@@ -133,13 +145,14 @@ static void run_pair(test_run *t, const setting *s, void *unused)
     look = fleet_call_device(g, "look", pair_look, fleet_shape1(n), 0);
     fleet_in_edge(g, look, E, "i->");
     CHECK_STATUS(fleet_plan_build(g, &desc, &plan), FLEET_OK);
-    CHECK_STATUS(fleet_device_alloc(&memory, (3 * MOST + 4 + TABLE) * 4), FLEET_OK);
-    CHECK_STATUS(fleet_device_clear(memory, (3 * MOST + 4) * 4, NULL), FLEET_OK);
+    CHECK_STATUS(fleet_device_alloc(&memory, (3 * MOST + 4 + BLOCKS + TABLE) * 4), FLEET_OK);
+    CHECK_STATUS(fleet_device_clear(memory, (3 * MOST + 4 + BLOCKS) * 4, NULL), FLEET_OK);
     p.prefetched = (uint32_t *)memory;
     p.made = p.prefetched + MOST;
     p.used = p.made + MOST;
     p.times = p.used + MOST;
-    p.table = p.times + 4; /* 16-byte aligned */
+    p.ran = p.times + 4;
+    p.table = p.ran + BLOCKS; /* 16-byte aligned */
     for (uint32_t i = 0; i < TABLE; i++) table[i] = table_word(i);
     CHECK_STATUS(fleet_to_device(p.table, table, sizeof table, NULL), FLEET_OK);
     p.copied = waits;
