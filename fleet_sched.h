@@ -173,9 +173,8 @@ FLEET_DEVICE fleet_status fleet_finish(const fleet_ctx *ctx);
 #define FLEET_DISPATCH_WITH_PREFETCH(set, LIST, PREFETCHES)                                        \
     FLEET_DISPATCH_WITH_REGISTERS(set, LIST, PREFETCHES, uint32_t)
 
-/* The same with an object of type `registers` for each thread, at ctx.registers. If ctx.prefetched, the tile finds
-   there what its prefetch loaded. Where all indices are constants, loads stay in flight while the task waits. The object
-   is zero at first and lives as long as the worker: a tile may leave there what a later one needs. */
+/* The same with an object of type `registers` for each thread, at ctx.registers, zero at first. If ctx.prefetched, the tile
+   finds there what its prefetch loaded; and what its worker's earlier tiles left. With constant indices, loads stay in flight. */
 #define FLEET_DISPATCH_WITH_REGISTERS(set, LIST, PREFETCHES, registers)                            \
     FLEETI_DISPATCH(set, LIST)                                                                     \
     FLEETI_PREFETCHES(set, PREFETCHES, registers)                                                  \

@@ -85,6 +85,12 @@ FLEET_DEVICE sums4 add_block(words4 weights, words4 rows, sums4 sum)
 #endif
 }
 
+/* Waits until the wave's stores are in the L2 of its chiplet. */
+FLEET_DEVICE void drain_stores(void)
+{
+    __asm__ volatile("s_waitcnt vmcnt(0)" ::: "memory");
+}
+
 /* Tells the compiler that a value from memory is the same in all lanes. */
 FLEET_DEVICE uint32_t wave_uniform(uint32_t value)
 {
@@ -95,11 +101,13 @@ FLEET_DEVICE uint32_t wave_uniform(uint32_t value)
 
 /* The first blocks that a wave multiplies for the next tile: 256 bytes of registers a lane, 64 KB a
    workgroup. They are loaded before the task waits for its events, so that no load of these waits
-   for an event; and for a further tile of the task, before the sums of the one at hand are reduced. */
+   for an event; and for a further tile of the task, before the sums of the one at hand are reduced.
+   A worker that has no part in attention holds the first weights of the layer after it meanwhile. */
 #define HELD_BLOCKS 16u
 #define GROUP_BLOCKS 8u
 typedef struct held_weights {
     words4 block[HELD_BLOCKS];
+    const bf16 *tile; /* whose blocks these are; null: none */
 } held_weights;
 
 struct weight_source {
@@ -157,27 +165,35 @@ FLEET_DEVICE void hold_weights(held_weights *held, const bf16 *weights, wave_sha
     if (k.blocks <= GROUP_BLOCKS) return;
     hold_group(held, from, GROUP_BLOCKS, k.blocks);
 }
-FLEET_PREFETCH(linear, task_args)
+/* Holds the weights of the worker's first tile, unless it does. */
+FLEET_DEVICE void hold_first(const fleet_ctx *ctx, const task_args *args)
 {
     /* The worker's earlier tasks of the step have told it the rows, which only `next` and gates change. */
     const uint32_t row_tiles =
         args->shape.tile_m < MAX_ROWS ? row_tiles_of(args, row_count_of(args)) : 1;
-    const panel_range range = tiles_of_worker(args, &ctx, row_tiles);
-    FLEET_UNUSED(at);
-    if (args->epilogue != EPILOGUE_EXPERTS && range.first < range.end)
-        hold_weights((held_weights *)ctx.registers,
-                     panel_weights(args, row_tiles > 1 ? range.first / row_tiles : range.first),
-                     share_of_wave(&ctx, args->shape.k));
+    const panel_range range = tiles_of_worker(args, ctx, row_tiles);
+    held_weights *held = (held_weights *)ctx->registers;
+    const bf16 *tile = panel_weights(args, row_tiles > 1 ? range.first / row_tiles : range.first);
+    if (args->epilogue == EPILOGUE_EXPERTS || range.first >= range.end || held->tile == tile)
+        return;
+    hold_weights(held, tile, share_of_wave(ctx, args->shape.k));
+    held->tile = tile;
 }
-#define LINEAR_PREFETCHES(TILE_, P) TILE_(P, linear)
+FLEET_PREFETCH(linear, task_args)
+{
+    FLEET_UNUSED(at);
+    hold_first(&ctx, args);
+}
+#define PREFETCHES(TILE_, P) TILE_(P, linear) TILE_(P, attend)
 #define DECODER_DISPATCH(set, LIST, STREAMS)                                                       \
-    FLEET_DISPATCH_WITH_REGISTERS(set, LIST, LINEAR_PREFETCHES, held_weights)
+    FLEET_DISPATCH_WITH_REGISTERS(set, LIST, PREFETCHES, held_weights)
 
 /* Arguments are read where they are. Which experts have rows is not known before the task's event. */
 FLEET_DEVICE const task_args *own_args(const fleet_ctx *ctx, weight_source *source,
                                        const task_args *args)
 {
     source->is_held = ctx->prefetched && args->epilogue != EPILOGUE_EXPERTS;
+    source->held->tile = NULL;
     return args;
 }
 FLEET_DEVICE void multiply_begin(weight_source *source, const operand *in)
@@ -319,21 +335,23 @@ FLEET_DEVICE fleet_status multiply_experts(const fleet_ctx *ctx, weight_source *
 
 /* ---- norms ---- */
 
-/* Adds up over the lanes of a wave; all lanes receive the sum. The lane's number is hidden from the
+/* The value of the lane whose number differs in this bit. The lane's number is hidden from the
    compiler, which would compute the addresses of the exchange before the worker loop and keep them
    in registers. */
-FLEET_DEVICE float wave_sum(float value)
+FLEET_DEVICE float lane_xor(float value, uint32_t bit)
 {
     uint32_t lane = fleet_lane();
+    int bits;
     __asm__ volatile("" : "+v"(lane));
-    for (uint32_t bit = fleet_wave_size() / 2; bit; bit /= 2) {
-        int bits;
-        float other;
-        memcpy(&bits, &value, sizeof bits);
-        bits = __builtin_amdgcn_ds_bpermute((int)((lane ^ bit) * 4), bits);
-        memcpy(&other, &bits, sizeof other);
-        value += other;
-    }
+    memcpy(&bits, &value, sizeof bits);
+    bits = __builtin_amdgcn_ds_bpermute((int)((lane ^ bit) * 4), bits);
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+/* Adds up over the lanes of a wave; all lanes receive the sum. */
+FLEET_DEVICE float wave_sum(float value)
+{
+    for (uint32_t bit = fleet_wave_size() / 2; bit; bit /= 2) value += lane_xor(value, bit);
     return value;
 }
 
@@ -367,12 +385,12 @@ FLEET_DEVICE void rms_scales(const fleet_ctx *ctx, const task_args *task, const 
 
 /* ---- attention ---- */
 
-/* Rounds to the nearest finite f16; NaN stays NaN, which fminf and fmaxf would turn into a number. */
 FLEET_DEVICE uint32_t lds_add(uint32_t *at, uint32_t value)
 {
     return __hip_atomic_fetch_add(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
 }
 
+/* Rounds to the nearest finite f16; NaN stays NaN, which fminf and fmaxf would turn into a number. */
 FLEET_DEVICE kv_t kv_of_float(float f)
 {
     const _Float16 half = (_Float16)(f != f ? f : fminf(fmaxf(f, -65504.0f), 65504.0f));
@@ -380,18 +398,8 @@ FLEET_DEVICE kv_t kv_of_float(float f)
     memcpy(&bits, &half, sizeof bits);
     return bits;
 }
-/* Converts VECTOR keys or values. */
-FLEET_DEVICE void floats_of(words4 words, float *to)
-{
-    typedef _Float16 halves8 __attribute__((ext_vector_type(8)));
-    const halves8 half = (halves8)words;
-    UNROLLED
-    for (uint32_t j = 0; j < VECTOR; j++) to[j] = (float)half[j];
-}
-
-#define VECTORS_IN_FLIGHT 8u
-
-/* A page of a head: its keys, row after row, then its values. */
+/* A page of a head: its keys, row after row, then its values, of which those of four rows at the same element are
+   neighbours: a lane loads them as an operand of a matrix instruction. */
 FLEET_HOST_DEVICE uint32_t page_size(const decoder *d)
 {
     return 2 * PAGE_TOKENS * d->head_dim;
@@ -402,54 +410,7 @@ FLEET_HOST_DEVICE uint32_t key_at(const decoder *d, uint32_t row, uint32_t i)
 }
 FLEET_HOST_DEVICE uint32_t value_at(const decoder *d, uint32_t row, uint32_t i)
 {
-    return (PAGE_TOKENS + row) * d->head_dim + i;
-}
-/* n: a multiple of VECTOR; the query is in LDS. After the last vector, loads the last one again. */
-FLEET_DEVICE float dot(const float *a, const kv_t *b, uint32_t n)
-{
-    float sum[VECTOR] = {0}, all = 0;
-    ROLLED
-    for (uint32_t first = 0; first < n; first += VECTORS_IN_FLIGHT * VECTOR) {
-        words4 words[VECTORS_IN_FLIGHT];
-        UNROLLED
-        for (uint32_t v = 0; v < VECTORS_IN_FLIGHT; v++) {
-            const uint32_t i = first + v * VECTOR;
-            words[v] = load_words(b, (i < n ? i : n - VECTOR) * (uint32_t)sizeof *b);
-        }
-        UNROLLED
-        for (uint32_t v = 0; v < VECTORS_IN_FLIGHT; v++) {
-            const uint32_t i = first + v * VECTOR;
-            float key[VECTOR];
-            if (i >= n) break;
-            floats_of(words[v], key);
-            UNROLLED
-            for (uint32_t j = 0; j < VECTOR; j++) sum[j] += a[i + j] * key[j];
-        }
-    }
-    UNROLLED
-    for (uint32_t j = 0; j < VECTOR; j++) all += sum[j];
-    return all;
-}
-FLEET_DEVICE void add_scaled_vectors(float *sum, const float *weights, const kv_t *values,
-                                     uint32_t stride, uint32_t keys)
-{
-    ROLLED
-    for (uint32_t first = 0; first < keys; first += VECTORS_IN_FLIGHT) {
-        words4 words[VECTORS_IN_FLIGHT];
-        UNROLLED
-        for (uint32_t v = 0; v < VECTORS_IN_FLIGHT; v++) {
-            const uint32_t key = first + v < keys ? first + v : keys - 1;
-            words[v] = load_words(values, key * stride * (uint32_t)sizeof *values);
-        }
-        UNROLLED
-        for (uint32_t v = 0; v < VECTORS_IN_FLIGHT; v++) {
-            float value[VECTOR];
-            if (first + v >= keys) break;
-            floats_of(words[v], value);
-            UNROLLED
-            for (uint32_t j = 0; j < VECTOR; j++) sum[j] += weights[first + v] * value[j];
-        }
-    }
+    return (PAGE_TOKENS + row / 4 * 4) * d->head_dim + i * 4 + row % 4;
 }
 
 #endif /* QWEN3_BACKEND_AMD_H */

@@ -8,7 +8,7 @@
 
 typedef char a_row_is_routed[QWEN3_MAX_EXPERTS <= ROUTE_SCORES ? 1 : -1];
 
-/* Tasks of a step. An upper bound: NVIDIA GPUs have no task that combines KV splits, not each session draws, and only a
+/* Tasks of a step. An upper bound: GPUs have no task that combines KV splits, not each session draws, and only a
    server has gates. Of several ranks, a task is one for each of them. */
 static uint32_t count_tasks(const model *m)
 {

@@ -5,7 +5,7 @@
               mean square. In models with experts it is the sum of two bf16 terms, the second being the rounding error of
               the first: a small error might choose another expert, and would then no longer be small. Keys and values
               are f16, which has three bits of precision more than bf16, and are clamped to its largest number, 65504;
-              NVIDIA GPUs round queries and softmax weights to f16, too. Sums, the residual stream, scores and logits are
+              GPUs round queries and softmax weights to f16, too. Sums, the residual stream, scores and logits are
               float32 everywhere. Split-K products on NVIDIA GPUs exchange partial sums with 17 bits of fraction
               instead of 23.
    Checks     A logit that is infinite or NaN ends the launch with an error. F16 and F32 matrices of a checkpoint are

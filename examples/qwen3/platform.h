@@ -108,7 +108,7 @@ FLEET_DEVICE float fast_ratio(float a, float b)
 #if defined(FLEET_HIP)
 #define THREADS 256u
 #define MAX_WAVES 8u
-#define MAX_HEAD_DIM 256u
+#define MAX_HEAD_DIM 128u
 #define MAX_KV_SPLITS 64u
 #define PART_QUERIES 0u
 #define KV_BLOCK 64u

@@ -1,187 +1,362 @@
-/* tasks/attention.h: attention on AMD GPUs, in two grids: `attend` computes the partial result of each KV split,
-   `combine_kv_splits` combines the splits of each query. (nvidia/attention.h does both in one task; host/attention.h is for CPUs.)
+/* tasks/attention.h: attention on AMD GPUs. (nvidia/attention.h and host/attention.h are those of the other platforms.)
 
-   A query is a row of a sequence and one of the heads that share a KV head: query i is row i / group, head i % group. */
+   A work item is a KV split and one of its KV heads. A query is a row of a sequence and one of the heads that share a KV
+   head: query i is row i / group, head i % group. QUERIES of them are computed together, as the columns of a matrix
+   instruction. The waves share the pages of a split, and each has a running softmax of its own; afterwards their results
+   are added up in LDS. Where a sequence has several splits, the last one that is done combines them all. */
 #ifndef QWEN3_TASKS_ATTENTION_H
 #define QWEN3_TASKS_ATTENTION_H
 
 #include "kv_splits.h"
 
-/* A backend that uses these tasks also defines, for n and groups of VECTOR values: */
-FLEET_DEVICE float dot(const float *query, const kv_t *key, uint32_t n);
-/* Adds `keys` vectors, each scaled by its weight, `stride` elements apart. */
-FLEET_DEVICE void add_scaled_vectors(float *sum, const float *weights, const kv_t *values,
-                                     uint32_t stride, uint32_t keys);
+#define QUERIES 16u
+#define HEAD_BLOCKS (MAX_HEAD_DIM / BLOCK_K) /* blocks of BLOCK_K elements of a head, at most */
+#define LANE_PAIRS (MAX_HEAD_DIM / 2 / LANES_PER_ROW)
+typedef char a_wave_takes_a_page[PAGE_TOKENS == 16 && TILE_N == 16 ? 1 : -1];
 
-#define QUERIES 16u /* queries that are computed together */
+typedef _Float16 halves4 __attribute__((ext_vector_type(4)));
+typedef _Float16 halves8 __attribute__((ext_vector_type(8)));
+
+/* The items of the step, and the worker's first one. */
+typedef struct attention_work {
+    kv_split first;
+    uint32_t items;
+    uint32_t is_last; /* 1: the other splits of the item at hand are done */
+} attention_work;
 
 typedef struct attention_lds {
-    float *q;     /* [QUERIES][head_dim] */
-    float *sum;   /* [QUERIES][head_dim] */
-    float *score; /* [QUERIES][KV_BLOCK] */
-    /* [QUERIES]: running maximum of the scores, sum of the softmax weights, factor that rescales
-       older results to a new maximum */
-    float *row_max, *denominator, *rescale;
-    /* [2][BLOCK_PAGES]: the pages of the KV block at hand, of one KV head, and of the next one */
-    kv_t **page;
-    float *scale; /* [MAX_ROWS * 2] */
+    attention_work *work;
+    kv_t *q;                      /* [QUERIES][stride] */
+    float *sum;                   /* [QUERIES][head_dim] */
+    float *row_max, *denominator; /* [MAX_WAVES][QUERIES] */
+    uint32_t stride;              /* its padding puts queries in different banks */
 } attention_lds;
-#define BLOCK_PAGES (KV_BLOCK / PAGE_TOKENS)
-typedef char scores_hold_squares[MAX_ROWS * LANES_PER_ROW <= QUERIES * KV_BLOCK ? 1 : -1];
 
 FLEET_DEVICE attention_lds attention_lds_of(const fleet_ctx *ctx, uint32_t head_dim)
 {
     attention_lds l;
-    l.q = (float *)task_lds(ctx);
-    l.sum = l.q + QUERIES * head_dim;
-    l.score = l.sum + QUERIES * head_dim;
-    l.row_max = l.score + QUERIES * KV_BLOCK;
-    l.denominator = l.row_max + QUERIES;
-    l.rescale = l.denominator + QUERIES;
-    l.page = (kv_t **)(void *)(l.rescale + QUERIES);
-    l.scale = (float *)(void *)(l.page + 2 * BLOCK_PAGES);
+    l.work = (attention_work *)(void *)task_lds(ctx);
+    l.stride = head_dim + VECTOR;
+    l.sum = (float *)(void *)(task_lds(ctx) + (sizeof(attention_work) + 15) / 16 * 16);
+    l.row_max = l.sum + QUERIES * head_dim;
+    l.denominator = l.row_max + MAX_WAVES * QUERIES;
+    l.q = (kv_t *)(void *)(l.denominator + MAX_WAVES * QUERIES);
     return l;
 }
 
-/* Element i of a head of q or k, after RMS norm and RoPE. from: [head_dim], as the projection left
-   it. */
-FLEET_DEVICE float rmsnorm_rope(const decoder *d, const float *from, const float *norm, float scale,
-                                uint32_t position, uint32_t i)
+/* ---- queries and keys ---- */
+
+/* Adds up over LANES_PER_ROW lanes, by rotations of a row of lanes. */
+FLEET_DEVICE float row_sum(float value)
 {
-    const uint32_t half = d->head_dim / 2, j = i < half ? i : i - half;
-    const float *rope = d->rope + ((size_t)position * half + j) * 2;
-    const float a = from[j] * scale * norm[j], b = from[j + half] * scale * norm[j + half];
-    return i < half ? a * rope[0] - b * rope[1] : b * rope[0] + a * rope[1];
-}
-/* Computes l->scale, 1 / root mean square, of `heads` heads from number `first` on; a row at `rows`
-   has `group` of them. LANES_PER_ROW threads share a head, so that their loads overlap; their sums
-   are in l->score. The caller synchronises before it reads l->scale. */
-FLEET_DEVICE void head_rms_scales(const fleet_ctx *ctx, const decoder *d, const attention_lds *l,
-                                  const float *rows, uint32_t group, uint32_t first, uint32_t heads)
-{
-    const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim;
-    for (uint32_t i = ctx->thread; i < heads * LANES_PER_ROW; i += ctx->threads) {
-        const uint32_t head = first + i / LANES_PER_ROW;
-        const float *from = rows + head / group * width + head % group * dim;
-        float sum = 0;
-        for (uint32_t c = i % LANES_PER_ROW * VECTOR; c < dim; c += LANES_PER_ROW * VECTOR)
-            for (uint32_t j = 0; j < VECTOR; j++) sum += from[c + j] * from[c + j];
-        l->score[i] = sum;
+#define ADD_ROTATED(control)                                                                       \
+    {                                                                                              \
+        int bits;                                                                                  \
+        float other;                                                                               \
+        memcpy(&bits, &value, sizeof bits);                                                        \
+        bits = __builtin_amdgcn_update_dpp(0, bits, control, 0xf, 0xf, 0);                         \
+        memcpy(&other, &bits, sizeof other);                                                       \
+        value += other;                                                                            \
     }
-    fleet_barrier(ctx);
-    for (uint32_t i = ctx->thread; i < heads; i += ctx->threads) {
-        float sum = 0;
-        for (uint32_t j = 0; j < LANES_PER_ROW; j++) sum += l->score[i * LANES_PER_ROW + j];
-        l->scale[i] = 1 / sqrtf(sum / (float)dim + d->eps);
-    }
+    ADD_ROTATED(0x128) /* row_ror:8 */
+    ADD_ROTATED(0x124)
+    ADD_ROTATED(0x122)
+    ADD_ROTATED(0x121)
+#undef ADD_ROTATED
+    return value;
 }
 
-/* Appends keys and values of the new rows, at positions from `first` to `end`, to the cache. */
-FLEET_DEVICE void append_kv(const fleet_ctx *ctx, const task_args *task, const attention_lds *l,
-                            const kv_split *p, uint32_t first, uint32_t end)
+/* A lane's part of a head of q or k: elements j and j + head_dim / 2 for j = lane + 16 p. LANES_PER_ROW lanes share a head. */
+typedef struct head_part {
+    float low[LANE_PAIRS], high[LANE_PAIRS];
+} head_part;
+FLEET_DEVICE uint32_t pair_of_lane(const decoder *d, uint32_t p)
+{
+    const uint32_t j = p * LANES_PER_ROW + fleet_thread_id() % LANES_PER_ROW,
+                   half = d->head_dim / 2;
+    return j < half ? j : half - 1;
+}
+/* Loads elements j * stride and j * stride + high; after the last pair, that again. */
+FLEET_DEVICE head_part load_part(const decoder *d, const float *from, uint32_t stride,
+                                 uint32_t high)
+{
+    const __attribute__((address_space(1))) float *at =
+        (const __attribute__((address_space(1))) float *)from;
+    head_part part;
+    UNROLLED
+    for (uint32_t p = 0; p < LANE_PAIRS; p++) {
+        const uint32_t j = pair_of_lane(d, p) * stride;
+        part.low[p] = at[j], part.high[p] = at[j + high];
+    }
+    return part;
+}
+
+/* Appends keys and values of the new rows, at positions from `first` to `end`, to the cache; and computes `queries`
+   queries, scaled. All loads of a head are issued at once. */
+FLEET_DEVICE void begin_queries(const fleet_ctx *ctx, const task_args *task, const attention_lds *l,
+                                const kv_split *p, uint32_t first, uint32_t end, uint32_t query,
+                                uint32_t queries)
 {
     const decoder *d = &task->d;
-    const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim;
-    const float *from = d->qkv + (size_t)p->row * width + (d->heads + p->head) * dim;
-    const uint32_t skipped = first - p->position, rows = end - first;
-    const token_row *row = d->b->row + p->row + skipped;
-    head_rms_scales(ctx, d, l, from, 1, skipped, rows);
-    fleet_barrier(ctx);
-    for (uint32_t i = ctx->thread; i < rows * dim; i += ctx->threads) {
-        const uint32_t r = i / dim, c = i % dim;
-        const float *k = from + (skipped + r) * width;
-        const uint32_t at = (first + r) % PAGE_TOKENS;
-        kv_t *page = kv_page(d, task->cache, p->head, row[r].page);
-        page[key_at(d, at, c)] =
-            kv_of_float(rmsnorm_rope(d, k, task->k_norm, l->scale[r], first + r, c));
-        page[value_at(d, at, c)] = kv_of_float(k[d->kv_heads * dim + c]);
-    }
-    fleet_barrier(ctx);
-}
-
-/* Looks up the pages of the KV block from key `from` on. The first threads are busy where this is
-   called. */
-FLEET_DEVICE void find_pages(const fleet_ctx *ctx, const task_args *task, const attention_lds *l,
-                             const kv_split *p, uint32_t from, uint32_t end)
-{
-    const uint32_t *pages = pages_of(&task->d, p->table_row) + from / PAGE_TOKENS;
-    for (uint32_t i = ctx->threads - 1 - ctx->thread; i < BLOCK_PAGES; i += ctx->threads)
-        if (from + i * PAGE_TOKENS < end)
-            l->page[from / KV_BLOCK % 2 * BLOCK_PAGES + i] =
-                kv_page(&task->d, task->cache, p->head, pages[i]);
-}
-
-/* Up to QUERIES queries against the keys from `first` to `end`, KV_BLOCK keys at a time with a
-   running softmax. Leaves a partial result for combine_kv_splits. */
-FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const task_args *task,
-                                 const attention_lds *l, const kv_split *p, uint32_t first,
-                                 uint32_t end, uint32_t query, uint32_t queries)
-{
-    const decoder *d = &task->d;
-    const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim, group = d->group;
-    const float *rows = d->qkv + (size_t)p->row * width + p->head * group * dim;
-    find_pages(ctx, task, l, p, first, end);
-    head_rms_scales(ctx, d, l, rows, group, query, queries);
-    for (uint32_t i = ctx->thread; i < queries; i += ctx->threads)
-        l->row_max[i] = -INFINITY, l->denominator[i] = 0;
-    fleet_barrier(ctx);
-    for (uint32_t i = ctx->thread; i < queries * dim; i += ctx->threads) {
-        const uint32_t n = i / dim, r = (query + n) / group, g = (query + n) % group;
-        l->q[i] = rmsnorm_rope(d, rows + r * width + g * dim, task->q_norm, l->scale[n],
-                               p->position + r, i % dim) *
-                  d->root;
-        l->sum[i] = 0;
-    }
-    for (uint32_t from = first; from < end; from += KV_BLOCK) {
-        const uint32_t keys = end - from < KV_BLOCK ? end - from : KV_BLOCK;
-        kv_t *const *page = l->page + from / KV_BLOCK % 2 * BLOCK_PAGES;
-        fleet_barrier(ctx);
-        for (uint32_t i = ctx->thread; i < queries * keys; i += ctx->threads) {
-            const uint32_t n = i / keys, key = from + i % keys;
-            const kv_t *keys_of = page[i % keys / PAGE_TOKENS];
-            /* causal mask: a row sees itself and all earlier ones */
-            const uint32_t visible = p->position + (query + n) / group;
-            l->score[n * KV_BLOCK + i % keys] =
-                key <= visible ? dot(l->q + n * dim, keys_of + key_at(d, key % PAGE_TOKENS, 0), dim)
-                               : -INFINITY;
-        }
-        fleet_barrier(ctx);
-        if (from + KV_BLOCK < end) find_pages(ctx, task, l, p, from + KV_BLOCK, end);
-        for (uint32_t n = ctx->thread; n < queries; n += ctx->threads) {
-            float row_max = l->row_max[n], sum = 0;
-            float *score = l->score + n * KV_BLOCK;
-            for (uint32_t j = 0; j < keys; j++) row_max = score[j] > row_max ? score[j] : row_max;
-            for (uint32_t j = 0; j < keys; j++) {
-                score[j] = row_max == -INFINITY ? 0 : fast_exp(score[j] - row_max);
-                sum += score[j];
+    const uint32_t dim = d->head_dim, half = dim / 2, width = (d->heads + 2 * d->kv_heads) * dim,
+                   group = d->group;
+    for (uint32_t i = ctx->thread / LANES_PER_ROW; i < queries + (end - first);
+         i += ctx->threads / LANES_PER_ROW) {
+        const uint32_t is_query = i < queries;
+        const uint32_t r = is_query ? (query + i) / group : first - p->position + i - queries;
+        const uint32_t head = is_query ? p->head * group + (query + i) % group : d->heads + p->head;
+        const float *from = d->qkv + (size_t)(p->row + r) * width + head * dim;
+        const uint32_t number = d->b->row[p->row + r].page, at = (p->position + r) % PAGE_TOKENS;
+        const head_part x = load_part(d, from, 1, half),
+                        norm = load_part(d, is_query ? task->q_norm : task->k_norm, 1, half),
+                        value = load_part(d, from + (is_query ? 0 : d->kv_heads * dim), 1, half),
+                        turn = load_part(d, d->rope + (size_t)(p->position + r) * dim, 2, 1);
+        kv_t *page = kv_page(d, task->cache, p->head, number);
+        float squares = 0, scale;
+        UNROLLED
+        for (uint32_t n = 0; n < LANE_PAIRS; n++)
+            if (n * LANES_PER_ROW + ctx->thread % LANES_PER_ROW < half)
+                squares += x.low[n] * x.low[n] + x.high[n] * x.high[n];
+        scale = 1 / sqrtf(row_sum(squares) / (float)dim + d->eps);
+        UNROLLED
+        for (uint32_t n = 0; n < LANE_PAIRS; n++) {
+            const uint32_t j = pair_of_lane(d, n);
+            const float a = x.low[n] * scale * norm.low[n], b = x.high[n] * scale * norm.high[n];
+            const float low = a * turn.low[n] - b * turn.high[n],
+                        high = b * turn.low[n] + a * turn.high[n];
+            if (is_query) {
+                l->q[i * l->stride + j] = kv_of_float(low * d->root);
+                l->q[i * l->stride + j + half] = kv_of_float(high * d->root);
+            } else {
+                page[key_at(d, at, j)] = kv_of_float(low);
+                page[key_at(d, at, j + half)] = kv_of_float(high);
+                page[value_at(d, at, j)] = kv_of_float(value.low[n]);
+                page[value_at(d, at, j + half)] = kv_of_float(value.high[n]);
             }
-            l->rescale[n] = row_max == -INFINITY ? 0 : fast_exp(l->row_max[n] - row_max);
-            l->denominator[n] = l->denominator[n] * l->rescale[n] + sum;
-            l->row_max[n] = row_max;
+        }
+    }
+    fleet_barrier(ctx);
+}
+
+/* ---- a wave's pages ---- */
+
+/* Of query lane % QUERIES: elements 2 m and 2 m + 1 of block t, for m from lane / QUERIES * 4 on, are in sum[t][0] and
+   sum[t][1]. The denominator is that of the lane's own keys. */
+typedef struct wave_result {
+    sums4 sum[HEAD_BLOCKS][2];
+    float row_max, denominator;
+} wave_result;
+
+/* The larger, or the sum, of the values of the lanes that have the same query. */
+FLEET_DEVICE float query_max(float value)
+{
+    value = fmaxf(value, lane_xor(value, QUERIES));
+    return fmaxf(value, lane_xor(value, 2 * QUERIES));
+}
+FLEET_DEVICE float query_sum(float value)
+{
+    value += lane_xor(value, QUERIES);
+    return value + lane_xor(value, 2 * QUERIES);
+}
+
+/* The wave's pages of the keys from `first` to `end`, of which the lane's query sees those up to `visible`. The scores
+   of a page are the products of its keys and the queries; a lane receives those of four keys, which is also the order
+   in which the product with the values takes the softmax weights. number: of the wave's first page. */
+FLEET_DEVICE void attend_pages(const task_args *task, const attention_lds *l, const kv_split *p,
+                               uint32_t first, uint32_t end, uint32_t visible, uint32_t number,
+                               wave_result *to)
+{
+    const decoder *d = &task->d;
+    const uint32_t dim = d->head_dim, lane = fleet_lane(), column = lane % QUERIES,
+                   four = lane / QUERIES;
+    const uint32_t waves = THREADS / fleet_wave_size();
+    const uint32_t *pages = pages_of(d, p->table_row) + first / PAGE_TOKENS;
+    const uint32_t count = ceil_div(end - first, PAGE_TOKENS);
+    const words4 zeros = {0, 0, 0, 0};
+    words4 query[HEAD_BLOCKS];
+    to->row_max = -INFINITY, to->denominator = 0;
+    UNROLLED
+    for (uint32_t t = 0; t < HEAD_BLOCKS; t++) {
+        const uint32_t at = t * BLOCK_K + four * VECTOR;
+        to->sum[t][0] = to->sum[t][1] = (sums4)(0.0f);
+        query[t] = zeros;
+        if (at < dim) memcpy(&query[t], l->q + column * l->stride + at, sizeof query[t]);
+    }
+    ROLLED
+    for (uint32_t n = wave_uniform(fleet_wave_id()); n < count; n += waves) {
+        const kv_t *page = kv_page(d, task->cache, p->head, wave_uniform(number));
+        const uint32_t key = first + n * PAGE_TOKENS + four * 4;
+        words4 keys[HEAD_BLOCKS], values[HEAD_BLOCKS];
+        sums4 score = (sums4)(0.0f);
+        halves4 weights;
+        float row_max = to->row_max, rescale, sum = 0;
+        UNROLLED
+        for (uint32_t t = 0; t < HEAD_BLOCKS; t++) {
+            const uint32_t at = t * BLOCK_K + four * VECTOR;
+            keys[t] = zeros;
+            if (t * BLOCK_K >= dim) break;
+            if (at < dim) keys[t] = load_words(page, key_at(d, column, at) * 2);
+        }
+        UNROLLED
+        for (uint32_t t = 0; t < HEAD_BLOCKS; t++) {
+            const uint32_t at = t * BLOCK_K + column * 2;
+            values[t] = zeros;
+            if (t * BLOCK_K >= dim) break;
+            if (at < dim) values[t] = load_words(page, value_at(d, four * 4, at) * 2);
+        }
+        if (n + waves < count) number = pages[n + waves];
+        UNROLLED
+        for (uint32_t t = 0; t < HEAD_BLOCKS; t++) {
+            const halves8 k = (halves8)keys[t], q = (halves8)query[t];
+            if (t * BLOCK_K >= dim) break;
+            score = __builtin_amdgcn_mfma_f32_16x16x16f16(k.lo, q.lo, score, 0, 0, 0);
+            score = __builtin_amdgcn_mfma_f32_16x16x16f16(k.hi, q.hi, score, 0, 0, 0);
+        }
+        UNROLLED
+        for (uint32_t i = 0; i < 4; i++) {
+            if (key + i > visible || key + i >= end) score[i] = -INFINITY;
+            row_max = fmaxf(row_max, score[i]);
+        }
+        row_max = query_max(row_max);
+        rescale = row_max == -INFINITY ? 0 : fast_exp(to->row_max - row_max);
+        UNROLLED
+        for (uint32_t i = 0; i < 4; i++) {
+            const float weight = row_max == -INFINITY ? 0 : fast_exp(score[i] - row_max);
+            weights[i] = (_Float16)weight, sum += weight;
+        }
+        to->denominator = to->denominator * rescale + sum, to->row_max = row_max;
+        UNROLLED
+        for (uint32_t t = 0; t < HEAD_BLOCKS; t++) {
+            const halves8 v = (halves8)values[t];
+            if (t * BLOCK_K >= dim) break;
+            to->sum[t][0] *= rescale, to->sum[t][1] *= rescale;
+            to->sum[t][0] =
+                __builtin_amdgcn_mfma_f32_16x16x16f16(v.lo, weights, to->sum[t][0], 0, 0, 0);
+            to->sum[t][1] =
+                __builtin_amdgcn_mfma_f32_16x16x16f16(v.hi, weights, to->sum[t][1], 0, 0, 0);
+        }
+    }
+    to->denominator = query_sum(to->denominator);
+}
+
+/* Adds up the results of the waves, in their order, in l->sum. `waves` of them had pages. */
+FLEET_DEVICE void add_waves(const fleet_ctx *ctx, const attention_lds *l, uint32_t dim,
+                            uint32_t waves, const wave_result *from)
+{
+    const uint32_t lane = fleet_lane(), column = lane % QUERIES, four = lane / QUERIES,
+                   wave = wave_uniform(fleet_wave_id());
+    float row_max = -INFINITY, rescale;
+    if (four == 0) {
+        l->row_max[wave * QUERIES + column] = from->row_max;
+        l->denominator[wave * QUERIES + column] = from->denominator;
+    }
+    fleet_barrier(ctx);
+    for (uint32_t w = 0; w < waves; w++) row_max = fmaxf(row_max, l->row_max[w * QUERIES + column]);
+    rescale = row_max == -INFINITY ? 0 : fast_exp(from->row_max - row_max);
+    for (uint32_t w = 0; w < waves; w++) {
+        UNROLLED
+        for (uint32_t t = 0; t < HEAD_BLOCKS; t++) {
+            const uint32_t at = t * BLOCK_K + four * VECTOR;
+            float *to = l->sum + column * dim + at;
+            if (t * BLOCK_K >= dim || wave != w) break;
+            if (at < dim) {
+                UNROLLED
+                for (uint32_t i = 0; i < 2; i++) {
+                    vec4 sum = {{0, 0, 0, 0}};
+                    if (w) sum = load_vec4(to + i * 4);
+                    UNROLLED
+                    for (uint32_t j = 0; j < 4; j++)
+                        sum.value[j] += from->sum[t][j % 2][i * 2 + j / 2] * rescale;
+                    store_vec4(to + i * 4, sum);
+                }
+            }
         }
         fleet_barrier(ctx);
-        for (uint32_t i = ctx->thread; i < queries * dim / VECTOR; i += ctx->threads) {
-            const uint32_t n = i / (dim / VECTOR), c = i % (dim / VECTOR) * VECTOR;
-            float sum[VECTOR];
-            for (uint32_t j = 0; j < VECTOR; j++) sum[j] = l->sum[n * dim + c + j] * l->rescale[n];
-            for (uint32_t key = 0; key < keys; key += PAGE_TOKENS)
-                add_scaled_vectors(sum, l->score + n * KV_BLOCK + key,
-                                   page[key / PAGE_TOKENS] + value_at(d, 0, c), dim,
-                                   keys - key < PAGE_TOKENS ? keys - key : PAGE_TOKENS);
-            for (uint32_t j = 0; j < VECTOR; j++) l->sum[n * dim + c + j] = sum[j];
+    }
+}
+
+/* ---- results ---- */
+
+FLEET_DEVICE float *kv_partial_at(const decoder *d, uint32_t row, uint32_t head, uint32_t split)
+{
+    return d->kv_partials +
+           (((size_t)row * d->heads + head) * d->max_splits + split) * kv_partial_size(d);
+}
+
+/* Stores the results of some queries; of one of several splits, the partial results. */
+FLEET_DEVICE void store_queries(const fleet_ctx *ctx, const decoder *d, const attention_lds *l,
+                                const kv_split *p, uint32_t waves, uint32_t query, uint32_t queries)
+{
+    const uint32_t dim = d->head_dim, fours = dim / 4;
+    for (uint32_t i = ctx->thread; i < queries * fours; i += ctx->threads) {
+        const uint32_t n = i / fours, c = i % fours * 4, row = p->row + (query + n) / d->group,
+                       head = p->head * d->group + (query + n) % d->group;
+        float row_max = -INFINITY, denominator = 0;
+        vec4 sum = load_vec4(l->sum + n * dim + c);
+        for (uint32_t w = 0; w < waves; w++) row_max = fmaxf(row_max, l->row_max[w * QUERIES + n]);
+        for (uint32_t w = 0; w < waves; w++)
+            if (row_max != -INFINITY)
+                denominator += l->denominator[w * QUERIES + n] *
+                               fast_exp(l->row_max[w * QUERIES + n] - row_max);
+        if (p->splits == 1) {
+            for (uint32_t j = 0; j < 4; j++) sum.value[j] /= denominator;
+            store_acts(d->attended + act_at(row, head * dim + c, d->heads * dim),
+                       d->two_terms * MAX_ROWS * d->heads * dim, sum);
+        } else {
+            float *to = kv_partial_at(d, row, head, p->split);
+            for (uint32_t j = 0; j < 4; j++) to[c + j] = sum.value[j];
+            if (c == 0) to[dim] = row_max, to[dim + 1] = denominator;
         }
     }
+}
+
+/* Counts the split as done. The last one combines all splits of its queries: rescales their sums to a common maximum and
+   divides by the common denominator. */
+FLEET_DEVICE void combine_kv_splits(const fleet_ctx *ctx, const decoder *d, const attention_lds *l,
+                                    const kv_split *p)
+{
+    const uint32_t dim = d->head_dim, queries = p->rows * d->group, stride = kv_partial_size(d);
+    drain_stores();
     fleet_barrier(ctx);
-    for (uint32_t i = ctx->thread; i < queries * (dim + 2); i += ctx->threads) {
-        const uint32_t n = i / (dim + 2), c = i % (dim + 2), r = (query + n) / group,
-                       g = (query + n) % group;
-        const size_t to =
-            (((size_t)p->row + r) * d->heads + p->head * group + g) * d->max_splits + p->split;
-        d->kv_partials[to * kv_partial_size(d) + c] = c < dim    ? l->sum[n * dim + c]
-                                                      : c == dim ? l->row_max[n]
-                                                                 : l->denominator[n];
+    if (ctx->thread == 0) {
+        uint32_t *done = d->splits_done + p->row * d->heads + p->head * d->group;
+        /* Publishes this split's partial results to the workgroup that counts last, and acquires those that were
+           counted before: its pair is itself. */
+        const uint32_t is_last = fleet_add_acq_rel_device(done, 1) + 1 == p->splits;
+        if (is_last) fleet_store_relaxed_device(done, 0); /* for the next layer */
+        l->work->is_last = is_last;
     }
     fleet_barrier(ctx);
+    for (uint32_t i = ctx->thread; l->work->is_last && i < queries * dim; i += ctx->threads) {
+        const uint32_t n = i / dim, c = i % dim, row = p->row + n / d->group,
+                       head = p->head * d->group + n % d->group;
+        const float *from = kv_partial_at(d, row, head, 0);
+        float row_max = -INFINITY, sum = 0, denominator = 0;
+        for (uint32_t s = 0; s < p->splits; s++) row_max = fmaxf(row_max, from[s * stride + dim]);
+        for (uint32_t s = 0; s < p->splits; s++) {
+            const float *partial = from + s * stride, rescale = fast_exp(partial[dim] - row_max);
+            sum += partial[c] * rescale;
+            denominator += partial[dim + 1] * rescale;
+        }
+        store_act(d->attended + act_at(row, head * dim + c, d->heads * dim),
+                  d->two_terms * MAX_ROWS * d->heads * dim, sum / denominator);
+    }
+}
+
+/* ---- the task ---- */
+
+FLEET_DEVICE void find_work(const fleet_ctx *ctx, const decoder *d, attention_work *work)
+{
+    const uint32_t first = ctx->slice + ctx->tile_index * ctx->slices;
+    work->items = d->b->kv_splits * d->kv_heads;
+    if (first < work->items) work->first = kv_split_of(d->b, d->kv_heads, first);
+}
+
+/* The worker's first item is found before the task waits: the batch is that of the layer's first task. */
+FLEET_PREFETCH(attend, task_args)
+{
+    FLEET_UNUSED(at);
+    if (ctx.thread == 0) find_work(&ctx, &args->d, attention_lds_of(&ctx, args->d.head_dim).work);
 }
 
 /* Computes the worker's KV splits, for one KV head each. Splits are dealt out so that a KV head
@@ -190,54 +365,47 @@ FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const task_args *task,
 FLEET_TILE(attend, task_args)
 {
     const decoder *d = &args->d;
-    const batch *b = d->b;
     const attention_lds l = attention_lds_of(&ctx, d->head_dim);
-    const uint32_t group = d->group;
+    const uint32_t waves = ctx.threads / fleet_wave_size(),
+                   first_item = ctx.slice + ctx.tile_index * ctx.slices;
+    uint32_t items;
     FLEET_UNUSED(at);
-    for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < b->kv_splits * d->kv_heads;
-         i += ctx.tile_num * ctx.slices) {
-        const kv_split p = kv_split_of(b, d->kv_heads, i);
+    if (!ctx.prefetched) {
+        if (ctx.thread == 0) find_work(&ctx, d, l.work);
+        fleet_barrier(&ctx);
+    }
+    items = wave_uniform(l.work->items);
+    /* A worker without work loads the first weights of the next task, which is a linear layer, meanwhile. */
+    if (first_item >= items) {
+        hold_first(&ctx, args + 1);
+        return FLEET_OK;
+    }
+    for (uint32_t i = first_item; i < items; i += ctx.tile_num * ctx.slices) {
+        const kv_split p = i == first_item ? l.work->first : kv_split_of(d->b, d->kv_heads, i);
         const uint32_t first = p.first * KV_BLOCK, last = p.position + p.rows,
                        end = p.end * KV_BLOCK < last ? p.end * KV_BLOCK : last;
-        if (end > p.position)
-            append_kv(&ctx, args, &l, &p, first > p.position ? first : p.position, end);
-        for (uint32_t query = 0; query < p.rows * group; query += QUERIES) {
-            const uint32_t left = p.rows * group - query;
-            attend_queries(&ctx, args, &l, &p, first, end, query, left < QUERIES ? left : QUERIES);
+        const uint32_t pages = ceil_div(end - first, PAGE_TOKENS),
+                       busy = pages < waves ? pages : waves;
+        uint32_t append = first > p.position ? first : p.position;
+        if (append > end) append = end;
+        for (uint32_t query = 0; query < p.rows * d->group; query += QUERIES, append = end) {
+            const uint32_t left = p.rows * d->group - query,
+                           queries = left < QUERIES ? left : QUERIES;
+            const uint32_t mine_first = fleet_wave_id() < pages ? fleet_wave_id() : 0;
+            const uint32_t number = pages_of(d, p.table_row)[first / PAGE_TOKENS + mine_first];
+            wave_result mine;
+            begin_queries(&ctx, args, &l, &p, append, end, query, queries);
+            attend_pages(args, &l, &p, first, end,
+                         p.position + (query + fleet_lane() % QUERIES) / d->group, number, &mine);
+            add_waves(&ctx, &l, d->head_dim, busy, &mine);
+            store_queries(&ctx, d, &l, &p, busy, query, queries);
         }
+        if (p.splits > 1) combine_kv_splits(&ctx, d, &l, &p);
+        fleet_barrier(&ctx); /* the next item overwrites what was read */
     }
     return FLEET_OK;
 }
-
-/* Combines the KV splits of each query: rescales their sums to a common maximum and divides by the
-   common denominator. */
-FLEET_TILE(combine_kv_splits, task_args)
-{
-    const decoder *d = &args->d;
-    const batch *b = d->b;
-    const uint32_t dim = d->head_dim;
-    FLEET_UNUSED(at);
-    for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < b->rows * d->heads;
-         i += ctx.tile_num * ctx.slices) {
-        const uint32_t s = (uint32_t)b->row[i / d->heads].sequence, splits = b->sequence[s].splits;
-        const uint32_t stride = kv_partial_size(d);
-        const float *from = d->kv_partials + (size_t)i * d->max_splits * stride;
-        for (uint32_t c = ctx.thread; c < dim; c += ctx.threads) {
-            float row_max = -INFINITY, sum = 0, denominator = 0;
-            for (uint32_t p = 0; p < splits; p++) row_max = fmaxf(row_max, from[p * stride + dim]);
-            for (uint32_t p = 0; p < splits; p++) {
-                const float *partial = from + p * stride,
-                            rescale = fast_exp(partial[dim] - row_max);
-                sum += partial[c] * rescale;
-                denominator += partial[dim + 1] * rescale;
-            }
-            store_act(d->attended + act_at(i / d->heads, i % d->heads * dim + c, d->heads * dim),
-                      d->two_terms * MAX_ROWS * d->heads * dim, sum / denominator);
-        }
-    }
-    return FLEET_OK;
-}
-#define ATTENTION_TASKS(TILE_, P) TILE_(P, attend) TILE_(P, combine_kv_splits)
-#define COMBINE_TASK ((uint32_t)task_args_combine_kv_splits)
+#define ATTENTION_TASKS(TILE_, P) TILE_(P, attend)
+#define COMBINE_TASK NO_TASK
 
 #endif /* QWEN3_TASKS_ATTENTION_H */

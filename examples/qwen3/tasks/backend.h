@@ -4,8 +4,7 @@
    A backend consists of
        platform.h           its section: sizes and number formats
        backend_NAME.h       the functions and constants below
-       attention tasks      those of tasks/attention.h, which call the backend's dot and add_scaled_vectors; or tasks of its
-                            own, with ATTENTION_TASKS(TILE_, P), their list, and COMBINE_TASK: the task that combines
+       attention tasks      with ATTENTION_TASKS(TILE_, P), their list, and COMBINE_TASK: the task that combines
                             KV splits, or NO_TASK where `attend` combines them
        task_sets.h          versions of tasks that only it has
 
