@@ -9,15 +9,6 @@
 #define OUTLINED NOINLINE_DEVICE
 #define SAME_ORDER_ROWS (MAX_ROW_GROUPS * FRAGMENT_ROWS)
 
-/* A lane loads or stores these with one instruction. */
-FLEET_DEVICE vec4 load_vec4(const float *from)
-{
-    return *(const vec4 *)(const void *)from;
-}
-FLEET_DEVICE void store_vec4(float *to, vec4 values)
-{
-    *(vec4 *)(void *)to = values;
-}
 typedef struct __attribute__((aligned(8))) act4 {
     act_t value[4];
 } act4;

@@ -115,7 +115,7 @@ PATHS = {
     "add_partials_path": {FLAGGED_LOAD: (10, 10), ANY: (1, 1)},
     "share_scales_path": [r"st\.shared\.f32", WARP, LDS_GET, FLAGGED],
     "load_scales_path": [FLAGGED_LOAD, ANY, LDS_PUT],
-    "reduce_partials_path": [COPY, COPIED, BAR, r"st\.shared\.[uf]32", BAR, r"ld\.shared"],
+    "reduce_partials_path": [COPY, COPIED, BAR, r"st\.shared\.v4", BAR, r"ld\.shared"],
     "own_args_path": [WARP, r"st\.shared\.v4", WARP, ARRIVE, WARP, LDS_PUT, BAR, LDS_GET],
     "open_rows_path": [r"mbarrier\.init", r"mbarrier\.init", r"fence\.mbarrier_init\.release\.cluster"],
     "produce_rows_path": [FULL, EXPECT, WARP, BULK, BULK],
@@ -315,7 +315,7 @@ MUTANTS = [
     # examples/qwen3: copies to LDS
     M("residual: wait", SMALL_M, "reduce_partials", "copy_async_wait();"),
     M("residual: barrier", SMALL_M, "reduce_partials", "copy_async_wait(); /* those of prefetch_residual */\n    fleet_barrier(ctx);", "copy_async_wait();"),
-    M("sums of a tile: barrier", SMALL_M, "reduce_partials", "        sums[i] = sum;\n    }\n    fleet_barrier(ctx);", "        sums[i] = sum;\n    }"),
+    M("sums of a tile: barrier", SMALL_M, "reduce_partials", "    else\n        fleet_barrier(ctx);"),
     M("arguments: lanes have read those before", PIPELINE, "own_args", "fleet_wave_barrier(); /* all lanes have read what is overwritten now */"),
     M("arguments: before the rows", PIPELINE, "own_args", "        fleet_wave_barrier();\n        if (fleet_lane() == 0) store_row_count", "        if (fleet_lane() == 0) store_row_count"),
     M("arguments: barrier", PIPELINE, "own_args", "fleet_barrier(ctx);"),

@@ -59,7 +59,7 @@ PATH(reduce_partials)(fleet_ctx ctx, task_args task, wave_share w, uint32_t rows
     const fleet_ctx c = in_lds(ctx);
     const linear_lds l = linear_lds_of(&c, rows);
     prefetch_residual(&c, &task, &l, 0, TILE_N, rows);
-    reduce_partials(&c, &w, &l, l.sums, 1, rows * TILE_N, rows);
+    reduce_partials(&c, &w, &l, l.sums, 1, rows, 0);
     to[c.thread] = l.prefetched[c.thread];
 }
 PATH(own_args)(fleet_ctx ctx, weight_source source, task_args task, uint32_t *to)

@@ -115,7 +115,9 @@ FLEET_DEVICE void add_chunks(const wave_share *w, weight_source *source, const o
         uint32_t first_stage;
         fleet_stages_skip(&source->weights, chunk * panel_tiles - taken);
         first_stage = fleet_stage_index(&source->weights);
-        stage[0] = (const bf16 *)fleet_stages_acquire(&source->weights, panel_tiles);
+        stage[0] = (const bf16 *)(panel_tiles == 1
+                                      ? fleet_stage_acquire(&source->weights) /* fewer tests */
+                                      : fleet_stages_acquire(&source->weights, panel_tiles));
         if (!stage[0]) {
             source->status = fleet_consumer_status(&source->weights);
             return;
@@ -169,52 +171,86 @@ FLEET_DEVICE void store_partial(const wave_share *w, float (*sum)[FRAGMENT_SUMS]
         }
     }
 }
-/* Adds up the partial sums of `tiles` tiles, in their order. */
-FLEET_DEVICE void reduce_partials(const fleet_ctx *ctx, const wave_share *w, const linear_lds *l,
-                                  float *sums, uint32_t tiles, uint32_t partial_floats,
-                                  uint32_t rows)
+/* A lane loads or stores these with one instruction. */
+FLEET_DEVICE vec4 load_vec4(const float *from)
 {
-    copy_async_wait(); /* those of prefetch_residual */
-    fleet_barrier(ctx);
-    for (uint32_t i = ctx->thread; i < tiles * rows * TILE_N; i += ctx->threads) {
-        const uint32_t t = fast_div(i / TILE_N, l->reciprocal);
-        const float *first =
-            l->partials + t * w->partials * partial_floats + (i - t * rows * TILE_N);
-        float sum = 0;
-        for (uint32_t p = 0; p < w->partials; p++) sum += first[p * partial_floats];
-        sums[i] = sum;
-    }
-    fleet_barrier(ctx);
+    return *(const vec4 *)(const void *)from;
+}
+FLEET_DEVICE void store_vec4(float *to, vec4 values)
+{
+    *(vec4 *)(void *)to = values;
 }
 
-FLEET_DEVICE void multiply_groups(const fleet_ctx *ctx, const wave_share *w, weight_source *source,
-                                  const operand *in, const linear_lds *l, const uint32_t groups,
-                                  const uint32_t panel_tiles)
+/* Floats of a tile's partial sum. */
+FLEET_DEVICE uint32_t partial_floats_of(uint32_t rows)
 {
-    const uint32_t partial_floats = ceil_div(in->rows, FRAGMENT_ROWS) * FRAGMENT_ROWS * TILE_N;
-    const uint32_t all =
-        w->partials * partial_floats; /* floats of a tile; `room`: how many tiles fit */
-    const uint32_t room = 3 * all <= PARTIAL_FLOATS ? 3 : 2 * all <= PARTIAL_FLOATS ? 2 : 1;
+    return ceil_div(rows, FRAGMENT_ROWS) * FRAGMENT_ROWS * TILE_N;
+}
+
+/* Adds up the partial sums of `tiles` tiles, in their order, four columns at a time, whose loads overlap. own: see
+   linear_lds.own_sums; a row's sums of a tile are stored by one warp. */
+FLEET_DEVICE void reduce_partials(const fleet_ctx *ctx, const wave_share *w, const linear_lds *l,
+                                  float *sums, uint32_t tiles, uint32_t rows, uint32_t own)
+{
+    const uint32_t partial_floats = partial_floats_of(rows), fours = TILE_N / 4;
+    copy_async_wait(); /* those of prefetch_residual */
+    fleet_barrier(ctx);
+    for (uint32_t i = ctx->thread; i < tiles * rows * fours; i += ctx->threads) {
+        const uint32_t t = fast_div(i / fours, l->reciprocal);
+        const float *first =
+            l->partials + t * w->partials * partial_floats + (i * 4 - t * rows * TILE_N);
+        vec4 partial[2 * WAVE_PAIRS], sum = {{0, 0, 0, 0}};
+        UNROLLED
+        for (uint32_t p = 0; p < 2 * WAVE_PAIRS; p++)
+            partial[p] = load_vec4(first + (p < w->partials ? p : 0) * partial_floats);
+        UNROLLED
+        for (uint32_t p = 0; p < 2 * WAVE_PAIRS; p++)
+            for (uint32_t j = 0; j < 4; j++)
+                sum.value[j] += p < w->partials ? partial[p].value[j] : 0;
+        store_vec4(sums + i * 4, sum);
+    }
+    if (own)
+        fleet_wave_barrier();
+    else
+        fleet_barrier(ctx);
+}
+
+/* Leaves the partial sums of the panel's last tiles, as many as LDS has room for; returns the number of the first of
+   these. The others are added up. The caller adds up the rest: code that all products share is still in the instruction
+   cache. */
+FLEET_DEVICE uint32_t multiply_groups(const fleet_ctx *ctx, const wave_share *w,
+                                      weight_source *source, const operand *in, const linear_lds *l,
+                                      const uint32_t groups, const uint32_t panel_tiles)
+{
+    const uint32_t all = w->partials * partial_floats_of(in->rows); /* floats of a tile */
+    /* tiles that there is room for; a constant with one group */
+    const uint32_t room = groups == 1 || 3 * all <= PARTIAL_FLOATS ? 3
+                          : 2 * all <= PARTIAL_FLOATS              ? 2
+                                                                   : 1;
     float sum[MAX_PANEL_TILES][MAX_ROW_GROUPS][FRAGMENT_SUMS];
     uint32_t first = 0;
     memset(sum, 0, sizeof sum);
     if (!source->status) add_chunks(w, source, in, sum, groups, panel_tiles);
     UNROLLED
     for (uint32_t t = 0; t < panel_tiles; t++) {
-        store_partial(w, sum[t], l->partials + (t - first) * all + w->partial * partial_floats,
-                      groups);
-        if (t + 1 == first + room || t + 1 == panel_tiles) {
-            reduce_partials(ctx, w, l, l->sums + first * in->rows * TILE_N, t + 1 - first,
-                            partial_floats, in->rows);
-            first = t + 1;
+        if (t == first + room) {
+            reduce_partials(ctx, w, l, l->sums + first * in->rows * TILE_N, room, in->rows, 0);
+            first = t;
         }
+        store_partial(w, sum[t],
+                      l->partials + (t - first) * all + w->partial * partial_floats_of(in->rows),
+                      groups);
     }
+    return first;
 }
+typedef char
+    one_group_has_room[3 * 2 * WAVE_PAIRS * FRAGMENT_ROWS * TILE_N <= PARTIAL_FLOATS ? 1 : -1];
 
-/* Calls with the number of groups as a constant. */
+/* Calls with the number of groups as a constant: four where two warps share the groups, so that all warps agree on how many
+   partial sums LDS has room for. */
 #define WITH_GROUPS(call, share, source, in)                                                       \
     do {                                                                                           \
-        if ((share).groups > 2)                                                                    \
+        if ((share).groups > 2 || (share).partials < 2 * WAVE_PAIRS)                               \
             call(share, source, in, 4);                                                            \
         else if ((share).groups > 1)                                                               \
             call(share, source, in, 2);                                                            \
@@ -225,11 +261,11 @@ FLEET_DEVICE void multiply_groups(const fleet_ctx *ctx, const wave_share *w, wei
 #define MULTIPLY_GROUPS(share, source, in, groups)                                                 \
     do {                                                                                           \
         if ((in)->panel_tiles == 3)                                                                \
-            multiply_groups(ctx, &(share), source, in, l, groups, 3);                              \
+            first = multiply_groups(ctx, &(share), source, in, l, groups, 3);                      \
         else if ((in)->panel_tiles == 2)                                                           \
-            multiply_groups(ctx, &(share), source, in, l, groups, 2);                              \
+            first = multiply_groups(ctx, &(share), source, in, l, groups, 2);                      \
         else                                                                                       \
-            multiply_groups(ctx, &(share), source, in, l, groups, 1);                              \
+            first = multiply_groups(ctx, &(share), source, in, l, groups, 1);                      \
     } while (0)
 
 /* Loads the units that the product begins with. */
@@ -243,8 +279,11 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
                                    const operand *in, const linear_lds *l)
 {
     const wave_share share = wave_share_of(in->rows);
+    uint32_t first;
     FLEET_UNUSED(weights);
     WITH_GROUPS(MULTIPLY_GROUPS, share, source, in);
+    reduce_partials(ctx, &share, l, l->sums + first * in->rows * TILE_N, in->panel_tiles - first,
+                    in->rows, l->own_sums && first == 0);
     return source->status;
 }
 

@@ -130,7 +130,7 @@ FLEET_DEVICE linear_lds linear_lds_of(const fleet_ctx *ctx, uint32_t rows)
     l.extra = l.chooses + MAX_ROWS;
     l.prefetched = (float *)l.extra, l.prefetched_rows = PREFETCHED_ROWS,
     l.prefetched_stride = MAX_PANEL_TILES * TILE_N;
-    l.first_row = 0, l.reciprocal = reciprocal_of(rows);
+    l.first_row = 0, l.reciprocal = reciprocal_of(rows), l.own_sums = 0;
     return l;
 }
 

@@ -16,18 +16,17 @@ FLEET_DEVICE void apply_epilogue(const fleet_ctx *ctx, const task_args *task, co
 {
     const decoder *d = &task->d;
     const uint32_t rows = in->rows, column = first * TILE_N, half = TILE_N / 2,
-                   reciprocal = l->reciprocal, row = tile_row_of(l);
+                   reciprocal = l->reciprocal, row = tile_row_of(l), fours = TILE_N / 4;
     if (task->epilogue == EPILOGUE_ARGMAX) {
         argmax_columns(ctx, d, l, column,
                        d->vocab - column < tiles * TILE_N ? d->vocab - column : tiles * TILE_N,
                        rows);
     } else if (task->epilogue == EPILOGUE_SILU || task->epilogue == EPILOGUE_EXPERTS) {
-        const uint32_t fours = half / 4;
         for (uint32_t i = ctx->thread; i < tiles * rows * fours; i += ctx->threads) {
             const uint32_t t = fast_div(i / fours, reciprocal), r = i / fours - t * rows,
                            c = (first + t) * half + i % fours * 4;
-            const float *sum = l->sums + i / fours * TILE_N + i % fours * 4,
-                        scale = l->scale[row_of(in, r)];
+            const float *sum = l->sums + i * 4, scale = l->scale[row_of(in, r)];
+            if (i % fours >= fours / 2) continue; /* these are ups */
             const vec4 gate = load_vec4(sum), up = load_vec4(sum + half);
             vec4 gated;
             for (uint32_t j = 0; j < 4; j++)
@@ -37,11 +36,18 @@ FLEET_DEVICE void apply_epilogue(const fleet_ctx *ctx, const task_args *task, co
                            gated);
         }
     } else if (task->epilogue == EPILOGUE_STORE) {
-        for (uint32_t i = ctx->thread; i < tiles * rows * TILE_N; i += ctx->threads) {
-            const uint32_t t = fast_div(i / TILE_N, reciprocal), r = i / TILE_N - t * rows,
-                           c = column + t * TILE_N + i % TILE_N;
-            if (c < task->columns)
-                task->floats[(row + r) * task->columns + c] = l->sums[i] * l->scale[row + r];
+        for (uint32_t i = ctx->thread; i < tiles * rows * fours; i += ctx->threads) {
+            const uint32_t t = fast_div(i / fours, reciprocal), r = i / fours - t * rows,
+                           c = column + t * TILE_N + i % fours * 4;
+            float *to = task->floats + (row + r) * task->columns + c;
+            vec4 sum = load_vec4(l->sums + i * 4);
+            for (uint32_t j = 0; j < 4; j++) sum.value[j] *= l->scale[row + r];
+            if (task->columns % 4 == 0) {
+                if (c < task->columns) store_vec4(to, sum);
+            } else {
+                for (uint32_t j = 0; j < 4; j++)
+                    if (c + j < task->columns) to[j] = sum.value[j];
+            }
         }
     } else {
         const residual from = residual_of(task, l, column, rows);
@@ -125,7 +131,8 @@ FLEET_DEVICE fleet_status linear_tile(const fleet_ctx *ctx, const task_args *arg
         }
         if (row_tiles > 1) begin_row_tile(ctx, task, &in, &l, tile - n * row_tiles, rows);
         if (task->epilogue == EPILOGUE_RESIDUAL && rows <= PREFETCHED_ROWS) {
-            fleet_barrier(ctx); /* the epilogue of the last panel has read the prefetched rows */
+            if (tile != range.first)
+                fleet_barrier(ctx); /* the last panel's epilogue has read the prefetched rows */
             prefetch_residual(ctx, task, &l, first * TILE_N, in.panel_tiles * TILE_N, rows);
         }
         weights_next(&weights,
@@ -133,6 +140,8 @@ FLEET_DEVICE fleet_status linear_tile(const fleet_ctx *ctx, const task_args *arg
                          ? panel_weights(task, row_tiles > 1 ? (tile + range.step) / row_tiles
                                                              : tile + range.step)
                          : NULL);
+        l.own_sums = task->epilogue != EPILOGUE_ARGMAX && !is_exchanged(task) &&
+                     tile + range.step >= range.end;
         /* After a failure it goes on: the other waves wait at barriers. */
         status = multiply(ctx, &weights, from, &in, &l);
         /* The last panel may not be full. */

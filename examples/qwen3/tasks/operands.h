@@ -42,6 +42,9 @@ typedef struct linear_lds {
     uint32_t prefetched_rows, prefetched_stride;
     uint32_t first_row;  /* of the tile: see tile_row_of */
     uint32_t reciprocal; /* of its row count, for fast_div */
+    /* 1: multiply may leave out the barrier after it has stored the sums four at a time, thread i those from 4 i on: the
+       epilogue's thread i reads those of the same tile and row only, and the worker has no further panel */
+    uint32_t own_sums;
 } linear_lds;
 #define ARGMAX_LANES (THREADS / MAX_ROWS)
 #define LINEAR_LDS_BYTES ((PARTIAL_FLOATS + SUM_FLOATS + MAX_ROWS * (2 + 2 * ARGMAX_LANES)) * 4)
