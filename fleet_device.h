@@ -563,6 +563,8 @@ typedef struct fleet_producer fleet_producer; /* the producer function's side */
    ends, or when the task declared no more; then return what fleet_consumer_status says, but not past a barrier, since
    other waves may have acquired the stage and wait there. */
 FLEET_DEVICE const void *fleet_stage_acquire(fleet_consumer *s);
+/* The same if the stage is there; else it returns null at once. */
+FLEET_DEVICE const void *fleet_stage_try_acquire(fleet_consumer *s);
 /* Acquires the next n stages at once, n from 1 to the number of stages, and returns the address of the first. On
    GPUs the others follow at intervals of a stage's size; after the last stage of the ring comes its first. It
    returns null as above, and then has acquired none. */
@@ -4097,6 +4099,16 @@ FLEET_DEVICE const void *fleet_stage_acquire(fleet_consumer *s)
     s->at += there;
     s->skipped =
         0; /* without a stage, too: the run ends, or the task has no more, and no test follows */
+    return fleeti_stage_address(&s->ring, stage, there);
+}
+FLEET_DEVICE const void *fleet_stage_try_acquire(fleet_consumer *s)
+{
+    uint32_t stage, use, there;
+    s->at = fleeti_uniform(s->at);
+    stage = s->at % s->ring.stages, use = s->use + s->at / s->ring.stages;
+    there = fleeti_stages_are_near(s, 1) && !fleeti_any(!fleeti_stage_is_ready(s, stage, use));
+    s->at += there;
+    if (there) s->skipped = 0;
     return fleeti_stage_address(&s->ring, stage, there);
 }
 FLEET_DEVICE const void *fleet_stages_acquire(fleet_consumer *s, uint32_t n)

@@ -189,12 +189,15 @@ FLEET_DEVICE fleet_status fleet_finish(const fleet_ctx *ctx);
        fleet_consumer consumer = fleet_consumer_open(&ctx);
        while (...) { p = fleet_stage_acquire(&consumer); ... fleet_stage_release(&consumer, sharers); }
    A producer function may read what other tasks of the launch wrote, such as run-time tensors, only after
-   fleet_producer_await_task (_await_previous). It may read, and declare, what tasks of earlier steps wrote after fleet_producer_await_step.
-   Wavefront-tasks have no pipeline.
-   FLEET_DISPATCH_WITH_PIPELINE(set, LIST, PRODUCERS, stages, stage_bytes) is FLEET_DISPATCH with PRODUCERS(TILE, P) for the
-   tiles that have one. stages: their number. stage_bytes: bytes of each, a multiple of 1024; on NVIDIA the
-   stages have that alignment in the dynamic LDS of FLEET_WORKER_LOOP. A launch adds FLEET_PIPELINE_BYTES(set), the LDS
-   of the ring, and the threads of the producer. On the CPU nothing is copied: a stage is the span itself. */
+   fleet_producer_await_task (_await_previous). It may read, and declare, what tasks of earlier steps wrote after
+   fleet_producer_await_step. Wavefront-tasks have no pipeline.
+   FLEET_DISPATCH_WITH_PIPELINE(set, LIST, PRODUCERS, stages, stage_bytes) is FLEET_DISPATCH with PRODUCERS(TILE, P) for
+   the tiles that have one. FLEET_DISPATCH_WITH_PIPELINE_AND_PREFETCH(set, LIST, PRODUCERS, stages, stage_bytes,
+   PREFETCHES) has prefetches too, under STATIC alone. They may acquire stages by fleet_consumer_try_open and
+   fleet_stage_try_acquire; the tile opens the pipeline anew. They may not wait for one: until the task begins, stages
+   that an earlier task has left are not filled. stages: their number. stage_bytes: bytes of each, a multiple of 1024; on
+   NVIDIA the stages have that alignment in the dynamic LDS of FLEET_WORKER_LOOP. A launch adds FLEET_PIPELINE_BYTES(set),
+   the LDS of the ring, and the threads of the producer. On the CPU nothing is copied: a stage is the span itself. */
 #define FLEET_PRODUCER(name, args_type)                                                            \
     FLEET_DEVICE void fleeti_producer_of_##name(FLEETI_TILE_PARAMETERS(args_type),                 \
                                                 fleet_producer *producer)
@@ -202,23 +205,20 @@ FLEET_DEVICE fleet_status fleet_finish(const fleet_ctx *ctx);
 #define FLEET_DISPATCH_WITH_PIPELINE(set, LIST, PRODUCERS, stages, stage_bytes)                    \
     FLEETI_DISPATCH(set, LIST)                                                                     \
     FLEETI_NO_PREFETCH(set)                                                                        \
-    typedef char                                                                                   \
-        fleeti_##set##_stage_bytes_must_be_a_multiple_of_1024[(stage_bytes) % 1024 ? -1 : 1];      \
-    enum { fleeti_##set##_stages = (stages), fleeti_##set##_stage_bytes = (stage_bytes) };         \
-    FLEET_DEVICE void fleeti_##set##_produce(uint32_t fleeti_t, const fleet_ctx fleeti_c,          \
-                                             const set *fleeti_a, fleet_producer *fleeti_s)        \
-    {                                                                                              \
-        switch (fleeti_t) {                                                                        \
-            PRODUCERS(FLEETI_PIPELINE_CASE, set)                                                   \
-        }                                                                                          \
-    }
+    FLEETI_PIPELINE(set, PRODUCERS, stages, stage_bytes)
+#define FLEET_DISPATCH_WITH_PIPELINE_AND_PREFETCH(set, LIST, PRODUCERS, stages, stage_bytes,       \
+                                                  PREFETCHES)                                      \
+    FLEETI_DISPATCH(set, LIST)                                                                     \
+    FLEETI_PREFETCHES(set, PREFETCHES, uint32_t)                                                   \
+    FLEETI_PIPELINE(set, PRODUCERS, stages, stage_bytes)
 #define FLEET_PIPELINE_BYTES(set)                                                                  \
     (fleeti_##set##_stages > 0 ? FLEETI_PIPELINE_BYTES((uint32_t)fleeti_##set##_stages,            \
                                                        (uint32_t)fleeti_##set##_stage_bytes)       \
                                : 0u)
 
-/* Opens the pipeline for this wave, before the first stage of the task in hand. */
+/* Opens the pipeline for this wave, before the first stage of the task in hand. try: if the producer has come there, else 0. */
 FLEET_DEVICE fleet_consumer fleet_consumer_open(const fleet_ctx *ctx);
+FLEET_DEVICE uint32_t fleet_consumer_try_open(const fleet_ctx *ctx, fleet_consumer *s);
 
 /* ---- kernels and the worker loop ------------------------------------------------------------- */
 
@@ -2595,19 +2595,23 @@ FLEET_DEVICE uint32_t fleeti_pipeline_begins(const fleeti_pipeline *stream, uint
     *use = fleeti_uniform(fleeti_lds_get(stream->words, entry + 2));
     return 1;
 }
-FLEET_DEVICE fleet_consumer fleet_consumer_open(const fleet_ctx *ctx)
+FLEET_DEVICE fleet_consumer fleeti_consumer_of(const fleet_ctx *ctx)
 {
     fleet_consumer s;
-    const uint32_t tag = fleeti_uniform(ctx->pipeline_tag);
-    uint32_t met = ctx->pipeline_located, tries = 0;
-    uint64_t since = 0;
     s.ring = ctx->pipeline;
     s.waves = fleeti_task_waves(ctx->self);
     s.at = ctx->pipeline_stage, s.use = ctx->pipeline_use;
     s.skipped = 0;
-    s.end = FLEETI_PIPELINE_ENTRY(tag - 1) + 3;
+    s.end = FLEETI_PIPELINE_ENTRY(fleeti_uniform(ctx->pipeline_tag) - 1) + 3;
+    return s;
+}
+FLEET_DEVICE fleet_consumer fleet_consumer_open(const fleet_ctx *ctx)
+{
+    fleet_consumer s = fleeti_consumer_of(ctx);
+    uint32_t met = ctx->pipeline_located, tries = 0;
+    uint64_t since = 0;
     while (!met) {
-        met = fleeti_pipeline_begins(&s.ring, tag, &s.at, &s.use);
+        met = fleeti_pipeline_begins(&s.ring, fleeti_uniform(ctx->pipeline_tag), &s.at, &s.use);
         if (!met && fleeti_pipeline_back_off(&s.ring, &tries, &since)) {
             /* so that no stage of another task passes for one of this task */
             s.end = FLEETI_PIPELINE_CLOSED;
@@ -2615,6 +2619,11 @@ FLEET_DEVICE fleet_consumer fleet_consumer_open(const fleet_ctx *ctx)
         }
     }
     return s;
+}
+FLEET_DEVICE uint32_t fleet_consumer_try_open(const fleet_ctx *ctx, fleet_consumer *s)
+{
+    *s = fleeti_consumer_of(ctx);
+    return !fleeti_any(!ctx->pipeline_located);
 }
 
 /* A task has been acquired: it gets a number where the worker walks no queue. */
@@ -4620,6 +4629,18 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
         (void)fleeti_t, (void)fleeti_c, (void)fleeti_a, (void)fleeti_s;                            \
     }
 
+#define FLEETI_PIPELINE(set, PRODUCERS, stages, stage_bytes)                                       \
+    typedef char                                                                                   \
+        fleeti_##set##_stage_bytes_must_be_a_multiple_of_1024[(stage_bytes) % 1024 ? -1 : 1];      \
+    enum { fleeti_##set##_stages = (stages), fleeti_##set##_stage_bytes = (stage_bytes) };         \
+    FLEET_DEVICE void fleeti_##set##_produce(uint32_t fleeti_t, const fleet_ctx fleeti_c,          \
+                                             const set *fleeti_a, fleet_producer *fleeti_s)        \
+    {                                                                                              \
+        switch (fleeti_t) {                                                                        \
+            PRODUCERS(FLEETI_PIPELINE_CASE, set)                                                   \
+        }                                                                                          \
+    }
+
 #define FLEETI_PREFETCH_CASE(set, name)                                                            \
     case set##_##name:                                                                             \
         fleeti_prefetch_##name(fleeti_c, fleeti_a, fleeti_c.at);                                   \
@@ -4676,7 +4697,8 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
                 }                                                                                  \
                 if (fleeti_##set##_prefetches) {                                                   \
                     fleeti_here.registers = &fleeti_held;                                          \
-                    if (fleeti_may_prefetch(&fleeti_w))                                            \
+                    if (fleeti_may_prefetch(&fleeti_w) &&                                          \
+                        (fleeti_##set##_stages == 0 || fleeti_walks(&fleeti_w)))                   \
                         fleeti_here.prefetched = fleeti_##set##_prefetch(                          \
                             FLEETI_TASK(&fleeti_w, tile), fleeti_here, fleeti_mine);               \
                 }                                                                                  \

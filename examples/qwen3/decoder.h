@@ -181,8 +181,11 @@ typedef struct __attribute__((aligned(16))) task_args { /* a weight pipeline may
         *summands;    /* of several ranks: where they exchange the sums of this task; else null */
     kv_t *cache;      /* of this layer: kv_pages.h */
     uint64_t session; /* unique to the session: when it was opened, in ns */
-    /* of the step, and its number; only in a worker's own copy (own_args) */
-    uint32_t rows, rows_epoch;
+    /* Only in a worker's own copy (own_args): the rows of the step, and its number; a reciprocal of the rows, for fast_div;
+       and if `early`, which panels are the worker's. */
+    uint32_t rows, rows_epoch, rows_reciprocal;
+    uint32_t early; /* 1: the prefetch has copied the arguments */
+    uint32_t first_panel, end_panel, step_panel, unused;
 } task_args;
 
 #endif /* QWEN3_DECODER_H */

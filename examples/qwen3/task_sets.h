@@ -61,8 +61,8 @@ DECODER_DISPATCH(served, SERVED_TASKS, ALL_STREAMS)
 #define DENSE_STREAMS(TILE_, P) COMMON_STREAMS(TILE_, P, linear_dense, attend)
 typedef task_args dense;
 typedef task_args served_dense;
-DECODER_DISPATCH(dense, DENSE_TASKS, DENSE_STREAMS)
-DECODER_DISPATCH(served_dense, SERVED_DENSE_TASKS, DENSE_STREAMS)
+DECODER_DISPATCH_WITH_PREFETCH(dense, DENSE_TASKS, DENSE_STREAMS)
+DECODER_DISPATCH_WITH_PREFETCH(served_dense, SERVED_DENSE_TASKS, DENSE_STREAMS)
 
 /* For models without experts that were loaded for large batches. */
 #define LARGE_M_TASKS(TILE_, P)                                                                    \

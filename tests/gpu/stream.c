@@ -200,6 +200,17 @@ FLEET_PRODUCER(part, takes)
          c += ctx.slices * ctx.tile_num)
         fleet_producer_copy(producer, args->weights + chunk_first((uint32_t)at[0], c), 1024);
 }
+/* Acquires the first stage ahead of the tile, if it is there; the tile acquires it again. */
+FLEET_PREFETCH(part, takes)
+{
+    const uint32_t c = ctx.slice + ctx.slices * ctx.tile_index;
+    const uint32_t *stage = NULL;
+    fleet_consumer consumer;
+    if (c < CHUNKS && fleet_consumer_try_open(&ctx, &consumer))
+        stage = (const uint32_t *)fleet_stage_try_acquire(&consumer);
+    if (ctx.thread == 0 && stage && stage[1] != args->weights[chunk_first((uint32_t)at[0], c) + 1])
+        fleet_add_relaxed_device(args->parts + at[0], 1);
+}
 FLEET_TILE(part, takes)
 {
     fleet_consumer consumer = fleet_consumer_open(&ctx);
@@ -280,7 +291,9 @@ typedef takes wide;
 #define TAKES_TILES(TILE, P)                                                                       \
     TILE(P, choose) TILE(P, take) TILE(P, between) TILE(P, part) TILE(P, leave) TILE(P, recall)
 #define TAKES_STREAMS(TILE, P) TILE(P, take) TILE(P, part) TILE(P, recall)
-FLEET_DISPATCH_WITH_PIPELINE(takes, TAKES_TILES, TAKES_STREAMS, 4, 1024)
+#define TAKES_PREFETCHES(TILE, P) TILE(P, part)
+FLEET_DISPATCH_WITH_PIPELINE_AND_PREFETCH(takes, TAKES_TILES, TAKES_STREAMS, 4, 1024,
+                                          TAKES_PREFETCHES)
 FLEET_DISPATCH_WITH_PIPELINE(wide, TAKES_TILES, TAKES_STREAMS, 10, 4096)
 FLEET_KERNEL(takes_kernel, takes, 256)
 {

@@ -116,7 +116,7 @@ PATHS = {
     "share_scales_path": [r"st\.shared\.f32", WARP, LDS_GET, FLAGGED],
     "load_scales_path": [FLAGGED_LOAD, ANY, LDS_PUT],
     "reduce_partials_path": [COPY, COPIED, BAR, r"st\.shared\.v4", BAR, r"ld\.shared"],
-    "own_args_path": [WARP, r"st\.shared\.v4", WARP, ARRIVE, WARP, LDS_PUT, BAR, LDS_GET],
+    "own_args_path": {WARP: 7, BAR: 4, r"st\.shared\.v4": 1, ARRIVE: 1},
     "open_rows_path": [r"mbarrier\.init", r"mbarrier\.init", r"fence\.mbarrier_init\.release\.cluster"],
     "produce_rows_path": [FULL, EXPECT, WARP, BULK, BULK],
     "zero_missing_rows_path": [r"st\.shared\.v4", PROXIES],
@@ -162,7 +162,7 @@ UNITS = {
 }
 # Where the functions of ptx.h are, or one that has no path of its own.
 USED_IN = {
-    "mbar_fence_init": "open_rows",
+    "copy_args": "own_args", "mbar_fence_init": "open_rows",
     "rings_open": "prefill_product", "ring_await_free": "flash_copy", "flash_keys_read": "flash_block", "flash_values_read": "flash_block",
     "await_turn": "flash_block", "pass_turn": "flash_block",
     "wgmma_fence": "consume_chunks", "wgmma_wait_but_last": "consume_chunks", "any_consumer": "consume_chunks",
@@ -316,9 +316,9 @@ MUTANTS = [
     M("residual: wait", SMALL_M, "reduce_partials", "copy_async_wait();"),
     M("residual: barrier", SMALL_M, "reduce_partials", "copy_async_wait(); /* those of prefetch_residual */\n    fleet_barrier(ctx);", "copy_async_wait();"),
     M("sums of a tile: barrier", SMALL_M, "reduce_partials", "    else\n        fleet_barrier(ctx);"),
-    M("arguments: lanes have read those before", PIPELINE, "own_args", "fleet_wave_barrier(); /* all lanes have read what is overwritten now */"),
-    M("arguments: before the rows", PIPELINE, "own_args", "        fleet_wave_barrier();\n        if (fleet_lane() == 0) store_row_count", "        if (fleet_lane() == 0) store_row_count"),
-    M("arguments: barrier", PIPELINE, "own_args", "fleet_barrier(ctx);"),
+    M("arguments: lanes have read those before", PIPELINE, "copy_args", "fleet_wave_barrier(); /* all lanes have read what is overwritten now */"),
+    M("arguments: before the rows", PIPELINE, "copy_args", "    fleet_wave_barrier();\n    if (fleet_lane() == 0)", "    if (fleet_lane() == 0)"),
+    M("arguments: barrier", PIPELINE, "own_args", "if (!early) fleet_barrier(ctx);", ";"),
     # examples/qwen3: wgmma
     M("counts: fence of new ones", INSTRUCTIONS, "mbar_fence_init", '__asm__ volatile("fence.mbarrier_init.release.cluster;" ::: "memory");'),
     M("rows: buffer is free", LARGE_M, "produce_rows", "if (u->use) mbar_wait(row_free(u), u->use - 1);"),

@@ -41,14 +41,14 @@ PATH(add_partials)(weight_source source, task_args task, fleet_ctx ctx, large_m_
 PATH(share_scales)(fleet_ctx ctx, task_args task, large_m_share s, uint32_t rows)
 {
     const fleet_ctx c = in_lds(ctx);
-    const linear_lds l = linear_lds_of(&c, rows);
+    const linear_lds l = linear_lds_of(&c, reciprocal_of(rows));
     share_scales(&c, &task, &l, &s, rows);
 }
 PATH(load_scales)
 (fleet_ctx ctx, weight_source source, task_args task, large_m_share s, uint32_t rows)
 {
     const fleet_ctx c = in_lds(ctx);
-    const linear_lds l = linear_lds_of(&c, rows);
+    const linear_lds l = linear_lds_of(&c, reciprocal_of(rows));
     load_scales(&c, &source, &task, &l, &s, rows);
 }
 
@@ -57,7 +57,7 @@ PATH(load_scales)
 PATH(reduce_partials)(fleet_ctx ctx, task_args task, wave_share w, uint32_t rows, float *to)
 {
     const fleet_ctx c = in_lds(ctx);
-    const linear_lds l = linear_lds_of(&c, rows);
+    const linear_lds l = linear_lds_of(&c, reciprocal_of(rows));
     prefetch_residual(&c, &task, &l, 0, TILE_N, rows);
     reduce_partials(&c, &w, &l, l.sums, 1, rows, 0);
     to[c.thread] = l.prefetched[c.thread];

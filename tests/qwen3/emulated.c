@@ -748,6 +748,23 @@ static const void *emulated_weights_next(emulated_weights *w)
     emulated_wave_barrier();
     return slot_of((uint32_t)(s - streams), w->next++);
 }
+/* What a task's prefetch comes to, by turns: there is none, stages are there, or they are late. */
+static enum { NO_PREFETCH, EARLY_STAGES, LATE_STAGES } prefetches;
+static void next_prefetches(void)
+{
+    prefetches = prefetches == NO_PREFETCH    ? EARLY_STAGES
+                 : prefetches == EARLY_STAGES ? LATE_STAGES
+                                              : NO_PREFETCH;
+}
+static uint32_t emulated_weights_try_open(const fleet_ctx *ctx, emulated_weights *w)
+{
+    *w = emulated_weights_open(ctx);
+    return 1;
+}
+static const void *emulated_weights_try_next(emulated_weights *w)
+{
+    return prefetches == LATE_STAGES ? NULL : emulated_weights_next(w);
+}
 static const void *emulated_weights_take(emulated_weights *w, uint32_t n)
 {
     const uint32_t next = w->next;
@@ -837,7 +854,9 @@ static void emulated_store_relaxed(uint32_t *at, uint32_t value)
 #define fleet_wave_barrier emulated_wave_barrier
 #define fleet_consumer emulated_weights
 #define fleet_consumer_open emulated_weights_open
+#define fleet_consumer_try_open emulated_weights_try_open
 #define fleet_stage_acquire emulated_weights_next
+#define fleet_stage_try_acquire emulated_weights_try_next
 #define fleet_consumer_status emulated_weights_status
 #define fleet_stages_skip emulated_weights_skip
 #define fleet_stage_index emulated_weights_slot
@@ -901,7 +920,7 @@ typedef struct product {
 static void multiply_tiles(const fleet_ctx *ctx, void *args)
 {
     product *p = (product *)args;
-    const linear_lds l = linear_lds_of(ctx, p->in.rows);
+    const linear_lds l = linear_lds_of(ctx, reciprocal_of(p->in.rows));
     const uint32_t sums = p->panel_tiles * p->rows * TILE_N;
     weight_source weights = weights_open(ctx);
     fleet_status status = FLEET_OK;
@@ -1058,11 +1077,18 @@ typedef struct layer {
     uint32_t epilogue; /* EPILOGUE_RESIDUAL: without a norm before it */
     uint32_t chiplets;
 } layer;
-static void run_linear(const fleet_ctx *ctx, void *args)
+static void run_linear(const fleet_ctx *of, void *args)
 {
     const task_args *o = (const task_args *)args;
-    const fleet_status status =
-        o->d.b->rows > SMALL_M_ROWS ? linear_large_m(*ctx, o) : linear(*ctx, o);
+    const uint32_t large_m = o->d.b->rows > SMALL_M_ROWS;
+    fleet_status status;
+    fleet_ctx ctx = *of;
+    if (prefetches && !large_m) {
+        fleeti_prefetch_linear_dense(ctx, o, ctx.at);
+        fleet_barrier(&ctx);
+        ctx.prefetched = 1;
+    }
+    status = large_m ? linear_large_m(ctx, o) : prefetches ? linear_dense(ctx, o) : linear(ctx, o);
     if (status) complain("a tile fails with status", (uint32_t)status);
 }
 #define OPS 64u
@@ -1082,6 +1108,7 @@ static void run_layer(const layer *a, task_args *o)
             fleeti_producer_of_linear(ctx, o, ctx.at, &producer);
     }
     declaring = 0;
+    next_prefetches();
     launch(run_linear, o, 0, a->workers, a->workers);
     chiplets = 1;
     check_slots();
@@ -1483,13 +1510,20 @@ typedef struct decoder_and_op {
     uint32_t large_m; /* 1: as in the large-M kernel */
 } decoder_and_op;
 
-static void attend_parts(const fleet_ctx *ctx, void *args)
+static void attend_parts(const fleet_ctx *of, void *args)
 {
     const decoder_and_op *a = (const decoder_and_op *)args;
-    const fleet_status status = a->large_m ? attend_large_m(*ctx, &a->o) : attend(*ctx, &a->o);
-    const task_args *own = (const task_args *)ctx->lds;
+    const task_args *own = (const task_args *)of->lds;
+    fleet_status status;
+    fleet_ctx ctx = *of;
+    if (prefetches && !a->large_m) {
+        fleeti_prefetch_attend(ctx, &a->o, ctx.at);
+        fleet_barrier(&ctx);
+        ctx.prefetched = 1;
+    }
+    status = a->large_m ? attend_large_m(ctx, &a->o) : attend(ctx, &a->o);
     if (status) complain("a tile fails with status", (uint32_t)status);
-    if (own->rows != a->b.rows || own->rows_epoch != ctx->epoch)
+    if (own->rows != a->b.rows || own->rows_epoch != ctx.epoch)
         complain("attention does not leave the row count of the step, but", own->rows);
 }
 
@@ -1663,6 +1697,7 @@ static void run_attention(const decoder_and_op *a, uint32_t first, uint32_t work
         copy.d.b = &copy.b, copy.o.d = copy.d;
         fleeti_producer_of_attend(ctx, &copy.o, ctx.at, &producer);
         copy_older_blocks(a, NULL);
+        next_prefetches();
         launch(attend_parts, &copy, ctx.tile_index, 1, workers);
         copy_older_blocks(a, before);
         check_slots();

@@ -124,8 +124,8 @@ typedef struct split_list {
     kv_split split[LISTED_SPLITS];
     uint32_t page[MAX_ROWS];
     uint32_t splits;
-    uint32_t known;     /* 1: the task's arguments have arrived */
-    uint32_t unused[2]; /* keeps what follows aligned */
+    uint32_t known;    /* 1: the task's arguments have arrived */
+    uint32_t early[2]; /* 1: so early that the prefetch has copied them; likewise the splits */
 } split_list;
 
 #define QUERY_STRIDE (MAX_HEAD_DIM + 32u) /* the padding puts lanes in different banks */
@@ -649,31 +649,59 @@ FLEET_DEVICE void list_splits(const fleet_ctx *ctx, split_list *list, const batc
         list->splits = at >= items ? 0 : items - at <= stride ? 1 : (items - at - 1) / stride + 1;
 }
 
-/* Two warps copy the task's arguments and list its splits from the pipeline. If the launch ends,
-   all warps see no splits. */
-FLEET_DEVICE const task_args *begin_splits(const fleet_ctx *ctx, stage_source *from,
-                                           split_list *list)
+/* The parts of a task's beginning, by a warp each: copies the arguments from their stage; lists the worker's splits from the
+   stage of the batch. Null: the launch ends, and all warps see no splits. */
+FLEET_DEVICE void copy_attention_args(const fleet_ctx *ctx, const stage_source *from,
+                                      split_list *list, const void *stage)
 {
     uint64_t *own = (uint64_t *)ctx->lds;
-    if (fleet_wave_id() == 0) {
-        const uint64_t *args = (const uint64_t *)(const void *)acquire_stage(from, 0);
-        for (uint32_t i = fleet_lane(); args && i < offsetof(task_args, rows) / 8; i += 32)
-            own[i] = args[i];
-        if (args) release_stage(from, 1);
-        if (fleet_lane() == 0) list->known = args != NULL;
-    } else if (fleet_wave_id() == 1) {
-        const batch *b = (const batch *)(const void *)acquire_stage(from, 1);
-        if (b) {
-            list_splits(ctx, list, b, b->kv_heads, 0);
-            for (uint32_t r = fleet_lane(); r < b->rows; r += 32) list->page[r] = b->row[r].page;
-            if (fleet_lane() == 0) store_row_count(ctx, b->rows);
-            release_stage(from, 1);
-        } else if (fleet_lane() == 0) {
-            list->splits = 0;
-        }
+    const uint64_t *args = (const uint64_t *)stage;
+    for (uint32_t i = fleet_lane(); args && i < offsetof(task_args, rows) / 8; i += 32)
+        own[i] = args[i];
+    if (args) release_stage(from, 1);
+    if (fleet_lane() == 0) list->known = args != NULL;
+}
+FLEET_DEVICE void copy_splits(const fleet_ctx *ctx, const stage_source *from, split_list *list,
+                              const void *stage)
+{
+    const batch *b = (const batch *)stage;
+    if (b) {
+        list_splits(ctx, list, b, b->kv_heads, 0);
+        for (uint32_t r = fleet_lane(); r < b->rows; r += 32) list->page[r] = b->row[r].page;
+        if (fleet_lane() == 0) store_row_count(ctx, b->rows);
+        release_stage(from, 1);
+    } else if (fleet_lane() == 0) {
+        list->splits = 0;
     }
-    fleet_barrier(ctx);
-    return (const task_args *)ctx->lds;
+}
+#define EARLY_ARGS 1u
+#define EARLY_SPLITS 2u
+/* What the prefetch has not found. A barrier has to follow. */
+FLEET_DEVICE void begin_splits(const fleet_ctx *ctx, stage_source *from, split_list *list,
+                               uint32_t early)
+{
+    if (fleet_wave_id() == ARGS_WARP && !(early & EARLY_ARGS))
+        copy_attention_args(ctx, from, list, acquire_stage(from, 0));
+    else if (fleet_wave_id() == SPLITS_WARP && !(early & EARLY_SPLITS))
+        copy_splits(ctx, from, list, acquire_stage(from, 1));
+}
+/* Before the task's event: see the prefetch of linear_dense. */
+FLEET_PREFETCH(attend, task_args)
+{
+    split_list *list = (split_list *)(void *)task_lds(&ctx);
+    const uint32_t number = fleet_wave_id() == SPLITS_WARP;
+    const void *stage = NULL;
+    stage_source from;
+    FLEET_UNUSED(at), FLEET_UNUSED(args);
+    if (fleet_wave_id() != ARGS_WARP && fleet_wave_id() != SPLITS_WARP) return;
+    from.status = FLEET_OK, from.position = number + 1;
+    if (fleet_consumer_try_open(&ctx, &from.weights)) {
+        fleet_stages_skip(&from.weights, number);
+        stage = fleet_stage_try_acquire(&from.weights);
+    }
+    if (stage && number == 0) copy_attention_args(&ctx, &from, list, stage);
+    if (stage && number == 1) copy_splits(&ctx, &from, list, stage);
+    if (fleet_lane() == 0) list->early[number] = stage != NULL;
 }
 
 /* Goes through the worker's splits. The split with the last keys also appends the step's own.
@@ -683,11 +711,16 @@ FLEET_DEVICE fleet_status attend_tile(const fleet_ctx *ctx, const uint32_t noinl
 {
     split_list *list = (split_list *)(void *)task_lds(ctx);
     uint32_t first = 2;
+    const task_args *task = (const task_args *)ctx->lds;
     stage_source from;
-    const task_args *task;
+    const uint32_t early =
+        ctx->prefetched ? list->early[0] * EARLY_ARGS + list->early[1] * EARLY_SPLITS : 0;
     from.weights = fleet_consumer_open(ctx);
     from.position = 0, from.status = FLEET_OK;
-    task = begin_splits(ctx, &from, list);
+    if (early != (EARLY_ARGS | EARLY_SPLITS)) {
+        begin_splits(ctx, &from, list, early);
+        fleet_barrier(ctx);
+    }
     for (uint32_t i = 0; list->known && i < list->splits; i++) {
         if (i && i % LISTED_SPLITS == 0) {
             fleet_barrier(ctx);

@@ -96,6 +96,7 @@ FLEET_DEVICE void store_row_count(const fleet_ctx *ctx, uint32_t rows)
 {
     task_args *own = (task_args *)ctx->lds;
     own->rows = rows, own->rows_epoch = ctx->epoch;
+    own->rows_reciprocal = reciprocal_of(rows);
 }
 typedef char arguments_must_be_a_span[sizeof(task_args) % 16 ? -1 : 1];
 #define LDS_BYTES (62u * 512) /* attention needs this much */
@@ -192,6 +193,10 @@ FLEET_PRODUCER(expert_down, task_args)
 }
 #define DECODER_DISPATCH(set, LIST, STREAMS)                                                       \
     FLEET_DISPATCH_WITH_PIPELINE(set, LIST, STREAMS, DECODER_STAGES, STAGE_BYTES)
+/* With prefetches, of the tasks that have a producer. */
+#define DECODER_DISPATCH_WITH_PREFETCH(set, LIST, STREAMS)                                         \
+    FLEET_DISPATCH_WITH_PIPELINE_AND_PREFETCH(set, LIST, STREAMS, DECODER_STAGES, STAGE_BYTES,     \
+                                              STREAMS)
 
 #define ACTS_IN_FLIGHT 8u /* vectors of activations that a lane has in flight */
 
@@ -214,35 +219,85 @@ FLEET_DEVICE void weights_next(weight_source *source, const bf16 *weights)
     FLEET_UNUSED(source), FLEET_UNUSED(weights);
 }
 
-/* Copies the arguments from the pipeline's first stage. The step's row count comes from the
-   worker's previous task if that was of the same session and step, since the load would take 1% of
-   a layer; session and epoch tell other data in LDS apart. A gate may have changed it. If the
-   launch ends before the stage arrives, the next acquire reports it. */
+/* Copies the task's arguments from the pipeline's first stage, or from args without one, by one warp. The step's row count
+   comes from the worker's previous task if that was of the same session and step, since the load would take 1% of a layer;
+   session and epoch tell other data in LDS apart. A gate may have changed it. Otherwise rows_epoch says that it is not
+   known. */
+FLEET_DEVICE void copy_args(const fleet_ctx *ctx, weight_source *source, const void *stage,
+                            const task_args *args, uint32_t early)
+{
+    task_args *own = (task_args *)ctx->lds;
+    fleet_quad *to = (fleet_quad *)ctx->lds;
+    const task_args *task = stage ? (const task_args *)stage : args;
+    const uint32_t known =
+        own->session == task->session && own->rows_epoch == ctx->epoch && !task->after_gate;
+    const uint32_t rows = own->rows, reciprocal = own->rows_reciprocal;
+    fleet_wave_barrier(); /* all lanes have read what is overwritten now */
+    for (uint32_t i = fleet_lane(); i < ARGS_BYTES / 16; i += 32)
+        to[i] = ((const fleet_quad *)(const void *)task)[i];
+    if (stage) fleet_stage_release(&source->weights, 1);
+    fleet_wave_barrier();
+    if (fleet_lane() == 0)
+        own->rows = rows, own->rows_reciprocal = reciprocal, own->early = early,
+        own->rows_epoch = known ? ctx->epoch : ctx->epoch - 1;
+}
+/* Before the task's event, while the first warp publishes the previous task's results and the second one polls: copies the
+   arguments, if they have arrived, and finds the worker's panels. So the task begins with its activations. */
+#define ARGS_WARP 2u
+#define SPLITS_WARP 3u /* likewise in attention */
+FLEET_PREFETCH(linear_dense, task_args)
+{
+    task_args *own = (task_args *)ctx.lds;
+    const void *stage = NULL;
+    weight_source source;
+    FLEET_UNUSED(at);
+    if (fleet_wave_id() != ARGS_WARP) return;
+    if (fleet_consumer_try_open(&ctx, &source.weights))
+        stage = fleet_stage_try_acquire(&source.weights);
+    if (stage) {
+        panel_range range;
+        copy_args(&ctx, &source, stage, args, 1);
+        range = panels_of_worker(own, &ctx);
+        if (fleet_lane() == 0)
+            own->first_panel = range.first, own->end_panel = range.end,
+            own->step_panel = range.step;
+    } else if (fleet_lane() == 0) {
+        own->early = 0;
+    }
+}
+/* If the launch ends before the first stage arrives, the next acquire reports it. */
 FLEET_DEVICE const task_args *own_args(const fleet_ctx *ctx, weight_source *source,
                                        const task_args *args)
 {
-    fleet_quad *own = (fleet_quad *)ctx->lds;
-    if (fleet_wave_id() == 0) {
-        const void *stage = fleet_stage_acquire(&source->weights);
-        const task_args *task = stage ? (const task_args *)stage : args,
-                        *before = (const task_args *)ctx->lds;
-        const uint32_t known = before->session == task->session &&
-                               before->rows_epoch == ctx->epoch && !task->after_gate;
-        const uint32_t rows = known ? before->rows : task->d.b->rows;
-        fleet_wave_barrier(); /* all lanes have read what is overwritten now */
-        for (uint32_t i = fleet_lane(); i < ARGS_BYTES / 16; i += 32)
-            own[i] = ((const fleet_quad *)(const void *)task)[i];
-        if (stage)
-            fleet_stage_release(&source->weights, 1);
-        else
-            source->status = fleet_consumer_status(&source->weights);
-        fleet_wave_barrier();
-        if (fleet_lane() == 0) store_row_count(ctx, rows);
-    } else {
+    const task_args *own = (const task_args *)ctx->lds;
+    const uint32_t early = ctx->prefetched && own->early;
+    if (ctx->prefetched && !early) fleet_barrier(ctx); /* all threads have read `early` */
+    if (early || fleet_wave_id() != 0) {
         fleet_stages_skip(&source->weights, 1);
+    } else {
+        const void *stage = fleet_stage_acquire(&source->weights);
+        copy_args(ctx, source, stage, args, 0);
+        if (!stage) source->status = fleet_consumer_status(&source->weights);
     }
+    if (!early) fleet_barrier(ctx); /* else that of the wait for the event */
+    if (own->rows_epoch == ctx->epoch) return own;
+    fleet_barrier(ctx); /* all threads have read rows_epoch */
+    if (ctx->thread == 0) store_row_count(ctx, own->d.b->rows);
     fleet_barrier(ctx);
-    return (const task_args *)ctx->lds;
+    return own;
+}
+FLEET_DEVICE panel_range own_panels(const fleet_ctx *ctx, const task_args *task, uint32_t row_tiles)
+{
+    panel_range range;
+    FLEET_UNUSED(row_tiles);
+    if (!ctx->prefetched || !task->early) return panels_of_worker(task, ctx);
+    range.begin = range.first = task->first_panel, range.end = task->end_panel;
+    range.step = task->step_panel;
+    return range;
+}
+FLEET_DEVICE uint32_t rows_reciprocal_of(const task_args *task)
+{
+    return task->rows_reciprocal;
 }
 FLEET_DEVICE uint32_t row_count_of(const task_args *task)
 {

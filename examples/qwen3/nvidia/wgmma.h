@@ -111,7 +111,7 @@ FLEET_DEVICE void align_to_chunk(weight_source *source, uint32_t wave)
 FLEET_DEVICE linear_lds large_m_lds_of(const fleet_ctx *ctx, const task_args *task,
                                        const large_m_share *s, uint32_t rows)
 {
-    linear_lds l = linear_lds_of(ctx, rows);
+    linear_lds l = linear_lds_of(ctx, reciprocal_of(rows));
     const uint32_t is_prefetched = task->epilogue == EPILOGUE_RESIDUAL &&
                                    s->k_splits >= LARGE_M_PANEL_TILES / PREFETCHED_TILES;
     l.prefetched = l.partials, l.prefetched_stride = PREFETCHED_TILES * TILE_N;

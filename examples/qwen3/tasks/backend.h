@@ -72,6 +72,11 @@ FLEET_DEVICE const task_args *own_args(const fleet_ctx *ctx, weight_source *sour
                                        const task_args *args);
 /* Rows of the step, from the arguments that own_args returned. */
 FLEET_DEVICE uint32_t row_count_of(const task_args *task);
+/* Their reciprocal, for fast_div. */
+FLEET_DEVICE uint32_t rows_reciprocal_of(const task_args *task);
+/* The worker's panels, or tiles if each panel has row_tiles of them. */
+FLEET_DEVICE panel_range own_panels(const fleet_ctx *ctx, const task_args *task,
+                                    uint32_t row_tiles);
 /* The task's LDS, after what the backend itself keeps there. */
 FLEET_DEVICE char *task_lds(const fleet_ctx *ctx);
 
@@ -118,7 +123,7 @@ FLEET_DEVICE kv_t kv_of_float(float f);
 
 /* ---- shared code on top of the interface ---- */
 
-FLEET_DEVICE linear_lds linear_lds_of(const fleet_ctx *ctx, uint32_t rows)
+FLEET_DEVICE linear_lds linear_lds_of(const fleet_ctx *ctx, uint32_t reciprocal)
 {
     linear_lds l;
     l.partials = (float *)task_lds(ctx);
@@ -130,7 +135,7 @@ FLEET_DEVICE linear_lds linear_lds_of(const fleet_ctx *ctx, uint32_t rows)
     l.extra = l.chooses + MAX_ROWS;
     l.prefetched = (float *)l.extra, l.prefetched_rows = PREFETCHED_ROWS,
     l.prefetched_stride = MAX_PANEL_TILES * TILE_N;
-    l.first_row = 0, l.reciprocal = reciprocal_of(rows), l.own_sums = 0;
+    l.first_row = 0, l.reciprocal = reciprocal, l.own_sums = 0;
     return l;
 }
 

@@ -30,7 +30,7 @@ FLEET_TILE(embed, task_args)
 {
     const decoder *d = &args->d;
     const batch *b = d->b;
-    const linear_lds l = linear_lds_of(&ctx, b->rows);
+    const linear_lds l = linear_lds_of(&ctx, reciprocal_of(b->rows));
     FLEET_UNUSED(at);
     if (d->table) clear_pages(&ctx, d);
     FLEET_FOR_TILES(tile, &args->shape, ctx)

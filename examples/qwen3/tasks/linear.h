@@ -109,9 +109,9 @@ FLEET_DEVICE fleet_status linear_tile(const fleet_ctx *ctx, const task_args *arg
     if (rows == 0) return FLEET_OK;
     /* first, since the task waits for these loads */
     if (!of_experts) multiply_begin(&weights, &in);
-    l = linear_lds_of(ctx, rows);
+    l = linear_lds_of(ctx, rows_reciprocal_of(task));
     range = of_experts ? expert_panels_of_worker(task, ctx, (uint32_t)*d->n_active)
-                       : tiles_of_worker(task, ctx, row_tiles);
+                       : own_panels(ctx, task, row_tiles);
     if (row_tiles > 1)
         in.rows = 0; /* there is no tile yet */
     else if (task->epilogue != EPILOGUE_RESIDUAL)

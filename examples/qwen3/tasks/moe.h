@@ -115,7 +115,7 @@ FLEET_TILE(expert_down, task_args)
     if (rows == 0) return FLEET_OK;
     for (uint32_t n = range.first; n < range.end; n += range.step) {
         const uint32_t column = n * TILE_N;
-        linear_lds l = linear_lds_of(&ctx, rows);
+        linear_lds l = linear_lds_of(&ctx, rows_reciprocal_of(task));
         residual from;
         if (rows <= PREFETCHED_ROWS) prefetch_residual(&ctx, task, &l, column, TILE_N, rows);
         /* After a failure it goes on: the other waves wait at barriers. */
