@@ -2669,14 +2669,18 @@ FLEET_DEVICE uint32_t fleeti_stage_is_full(const fleeti_pipeline *s, uint32_t st
                      : "memory");
     return full;
 }
-/* The last stage mostly lands last, so all lanes wait for it alone: accesses to mbarriers take turns, and the
-   producer's are among them. Then each lane looks at one stage. */
+/* Accesses to different mbarriers take turns, and the producer's are among them: so all lanes test the same one. They begin
+   with the last stage, which mostly lands last. Of many stages each lane then tests one. */
 FLEET_DEVICE uint32_t fleeti_stages_are_full(const fleeti_pipeline *s, uint32_t at, uint32_t use,
                                              uint32_t n)
 {
-    const uint32_t lane = fleet_lane(), mine = at + (lane < n ? lane : 0), last = at + n - 1;
-    if (fleeti_any(!fleeti_stage_is_full(s, last % s->stages, use + last / s->stages))) return 0;
-    return !fleeti_any(!fleeti_stage_is_full(s, mine % s->stages, use + mine / s->stages));
+    const uint32_t few = n <= 3, lane = fleet_lane(), mine = at + (lane < n ? lane : 0),
+                   last = at + n - 1;
+    uint32_t full = fleeti_stage_is_full(s, last % s->stages, use + last / s->stages);
+    for (uint32_t i = at; few && i < last; i++)
+        full &= fleeti_stage_is_full(s, i % s->stages, use + i / s->stages);
+    if (fleeti_any(!full)) return 0;
+    return few || !fleeti_any(!fleeti_stage_is_full(s, mine % s->stages, use + mine / s->stages));
 }
 FLEET_DEVICE void fleeti_copies_throttle(uint32_t *begun, uint32_t cycles)
 {
