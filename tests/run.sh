@@ -920,6 +920,7 @@ group_cuda() {
     check one_ring one_ring
     ended build/qwen3
     [ $decoder_arch = -arch=native ] || check registers cuda_registers "$out/build/qwen3.log"
+    check registers_of_ranks cuda_registers_of_ranks
     nvidia-smi -L >/dev/null 2>&1 || {
         skip run "needs an NVIDIA GPU"
         return 0
@@ -979,6 +980,16 @@ cuda_registers() { # LOG
     bytes=$(sed -n 's/.* \([0-9]*\) bytes smem.*/\1/p' "$1" | sort -n | tail -n 1)
     echo "at most $bytes bytes of static LDS"
     [ "$bytes" -le 2048 ] && ! grep -E "wgmma.*serialized" "$1"
+}
+
+# Nor does the kernel for many rows spill where it exchanges sums with other ranks.
+cuda_registers_of_ranks() {
+    local source=$out/ranks.cu
+    printf '%s\n' '#include "examples/qwen3/task_sets.h"' \
+        'FLEET_KERNEL(decode_large_m, large_m, THREADS) { FLEET_STATIC_WORKER_LOOP(large_m); }' >"$source"
+    nvcc "${cuda_flags[@]}" -gencode=arch=compute_90a,code=sm_90a --resource-usage -DFLEET_IPC -I. "${stb_flags[@]}" -cubin "$source" \
+        -o "$out/ranks.cubin" 2>&1 | grep -A2 "Function properties for _Z14decode_large_m" | tee "$out/ranks.log"
+    grep " 0 bytes spill stores, 0 bytes spill loads" "$out/ranks.log"
 }
 
 cuda_decoder() { # PROGRAM CHECKPOINT SCHEDULES

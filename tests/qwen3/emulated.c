@@ -22,6 +22,7 @@
 /* From here on the headers see an NVIDIA GPU. */
 #undef FLEET_HOST
 #define FLEET_CUDA 1
+#define FLEET_IPC 1 /* the decoder of several ranks; where summands are null there is one */
 #define __expf expf
 #define __fdividef(a, b) ((a) / (b))
 #include "examples/qwen3/decoder.h"
@@ -394,6 +395,9 @@ FLEET_DEVICE uint32_t any_lane(uint32_t so)
 /* The kit's flagged data, but a store is sometimes late: the load then finds the previous value. */
 #define fleet_store_flagged_device store_flagged
 #define fleet_load_flagged_device load_flagged
+#define fleet_store_flagged_system store_flagged
+#define fleet_load_flagged_system load_flagged
+#define fleet_await_flagged await_flagged
 static pthread_mutex_t storing = PTHREAD_MUTEX_INITIALIZER;
 #define MAX_STORES 4096u
 static struct {
@@ -418,6 +422,16 @@ FLEET_DEVICE fleet_quad load_flagged(const fleet_quad *from)
             if (stores[i].to == from) words = stores[i].before;
     pthread_mutex_unlock(&storing);
     return words;
+}
+FLEET_DEVICE fleet_status await_flagged(const fleet_ctx *ctx, const fleet_quad *from, uint32_t flag,
+                                        uint32_t peer, fleet_quad *words)
+{
+    FLEET_UNUSED(ctx), FLEET_UNUSED(peer);
+    for (uint32_t i = 0; i < 100; i++) {
+        *words = load_flagged(from);
+        if (words->word[3] == flag) return FLEET_OK;
+    }
+    return FLEET_ERROR_TIMEOUT;
 }
 
 /* ---- wgmma, and copies to LDS ---- */
@@ -1136,7 +1150,42 @@ static void check_fewer_rows(test_run *t, const layer *a, task_args *o, uint16_t
     free(first);
 }
 
-static void check_layer(test_run *t, const layer *a, uint32_t number)
+/* The other rank's summands are there already, whole numbers; this rank is the second one. */
+static int32_t summand_of_other(uint32_t row, uint32_t column)
+{
+    return (int32_t)(row * 31 + column * 7) % 64 - 32;
+}
+static void fill_summands(task_args *o, fleet_quad *regions, uint32_t words)
+{
+    fleet_ctx ctx;
+    memset(&ctx, 0, sizeof ctx);
+    ctx.epoch = step;
+    o->d.peers.rank = 1, o->d.peers.ranks = 2;
+    memset(regions, 0, 2 * words * sizeof *regions);
+    for (uint32_t r = 0; r < 2; r++) o->d.peers.bases[r] = regions + r * words;
+    o->summands = regions + words;
+    for (uint32_t i = 0; i < o->shape.n / TILE_N * MAX_ROWS * SUMMAND_QUADS; i++) {
+        const uint32_t word = i % SUMMAND_QUADS, n = i / SUMMAND_QUADS;
+        fleet_quad *to = o->summands + i;
+        for (uint32_t k = 0; k < 3 && word * 3 + k < TILE_N; k++)
+            to->word[k] = word_of_float(
+                (float)summand_of_other(n % MAX_ROWS, n / MAX_ROWS * TILE_N + word * 3 + k));
+        to->word[3] = task_tag(&ctx, o);
+    }
+}
+/* Whether this rank has pushed all of its summands to the other one, in its place there, and nothing else. */
+static void check_pushed(const task_args *o, const fleet_quad *regions, uint32_t rows)
+{
+    const fleet_quad *from = regions + summand_stride(&o->d);
+    for (uint32_t i = 0; i < o->shape.n / TILE_N * MAX_ROWS * SUMMAND_QUADS; i++) {
+        const uint32_t is_row = i / SUMMAND_QUADS % MAX_ROWS < rows;
+        if ((from[i].word[3] == o->summands->word[3]) != is_row || regions[i].word[3])
+            complain("a summand is not pushed, or one that is none", i);
+    }
+}
+
+/* with_other: in a residual layer, that of another rank is added. */
+static void check_layer(test_run *t, const layer *a, uint32_t number, uint32_t with_other)
 {
     enum { K = 1100, COLUMNS = 800, MAX_TILES = COLUMNS / TILE_N + LARGE_M_PANEL_TILES };
     static uint16_t x[2 * MAX_ROWS * K], weights[MAX_TILES * TILE_N * STAGE_K * 5];
@@ -1146,6 +1195,8 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
     static float norm[COLUMNS] __attribute__((aligned(16))), after[MAX_ROWS * COLUMNS / TILE_N];
     static uint16_t next[MAX_ROWS * COLUMNS] __attribute__((aligned(16)));
     static uint8_t marked[2 * MAX_ROWS * K / BLOCK_K];
+    enum { SUMMANDS = 2 * COLUMNS / TILE_N * MAX_ROWS * SUMMAND_QUADS };
+    static fleet_quad regions[2 * SUMMANDS];
     static batch b;
     static task_args o;
     const uint32_t k = a->k, padded = ceil_div(k, K_ALIGN) * K_ALIGN, apart = MAX_ROWS * k;
@@ -1197,7 +1248,9 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
             weights[c / tile * (o.panel_bytes / 2) + weight_at(c % tile, i, tiles, inner_k)] =
                 bf16_of_float(plain[c * k + i]);
         }
+    if (with_other) fill_summands(&o, regions, SUMMANDS);
     run_layer(a, &o);
+    if (with_other) check_pushed(&o, regions, a->rows);
     if (complaint[0])
         test_fail(t, __FILE__, __LINE__, "%u rows, k %u, %u columns: %s", a->rows, k, a->columns,
                   complaint);
@@ -1215,6 +1268,7 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
             if (a->epilogue == EPILOGUE_RESIDUAL) {
                 const float sum = h[r * a->columns + c];
                 want += (double)before[r * a->columns + c];
+                want += with_other ? summand_of_other(r, c) : 0;
                 floats[r * a->columns + c] = sum;
                 CHECK_INT(next[act_at(r, c, a->columns)], bf16_of_float(sum * norm[c]));
                 squared += sum * sum;
@@ -1307,7 +1361,10 @@ static void layers_are_near_plain_ones(test_run *t)
     drawn = 3;
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (is_part() && i % 8 != 3) continue;
-        check_layer(t, &cases[i], i);
+        check_layer(t, &cases[i], i, 0);
+        step++; /* other tags */
+        if (!t->failed_here && cases[i].epilogue == EPILOGUE_RESIDUAL)
+            check_layer(t, &cases[i], i, 1);
         if (t->failed_here) return;
     }
 }

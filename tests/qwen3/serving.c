@@ -367,11 +367,11 @@ static void mix_of_classes(test_run *t, uint32_t fixture, uint32_t seeds)
         test_fail(t, __FILE__, __LINE__, "%u cuts, %u runs found pages: nothing was tested", cuts,
                   resumed);
 }
-static void dense(test_run *t)
+static void dense_checkpoint(test_run *t)
 {
     mix_of_classes(t, 0, IS_QUICK ? 1 : getenv("FLEET_DEEP") ? 100 : 3);
 }
-static void experts_too(test_run *t)
+static void experts_checkpoint(test_run *t)
 {
     mix_of_classes(t, 1, getenv("FLEET_DEEP") ? 30 : 2);
 }
@@ -655,10 +655,10 @@ static void refused(test_run *t)
 static void tests(test_run *t)
 {
     /* Under ThreadSanitizer: what threads may race for is in these two, with cancels, aborts and recoveries. */
-    TEST(dense);
+    TEST(dense_checkpoint);
     TEST(soak);
     if (!IS_QUICK) {
-        TEST(experts_too);
+        TEST(experts_checkpoint);
         TEST(each_layer_once);
         TEST(prefixes_are_found);
         TEST(refused);

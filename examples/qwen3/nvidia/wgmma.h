@@ -508,6 +508,24 @@ FLEET_DEVICE void reduce_split_k(const fleet_ctx *ctx, weight_source *source, co
     }
 }
 
+/* Of several ranks, the panels that the worker has pushed: only now are its own sums not in registers any more. */
+FLEET_DEVICE void take_unshared(const fleet_ctx *ctx, const task_args *task, const operand *in,
+                                const large_m_share *s, const linear_lds *l,
+                                fleet_status *exchanged)
+{
+    const uint32_t rows = in->rows, max_tiles = max_epilogue_tiles(rows);
+    for (uint32_t panel = s->panel; panel < s->panel_end; panel += s->panel_step) {
+        const uint32_t tiles = panel_tiles_at(task, panel),
+                       at = panel * (task->shape.tile_n / TILE_N);
+        for (uint32_t first = 0; first < tiles; first += max_tiles) {
+            const uint32_t left = tiles - first, n = left < max_tiles ? left : max_tiles;
+            take_sums(ctx, task, l, at + first, n, rows, 1, exchanged);
+            apply_epilogue(ctx, task, in, l, at + first, n);
+            fleet_barrier(ctx); /* other sums replace these */
+        }
+    }
+}
+
 /* All panels of a worker. */
 FLEET_DEVICE fleet_status multiply_large_m(const fleet_ctx *ctx, weight_source *source,
                                            const task_args *task, const operand *in,
@@ -545,8 +563,9 @@ FLEET_DEVICE fleet_status multiply_large_m(const fleet_ctx *ctx, weight_source *
                 store_tiles(l, sum, first, n, wave, rows);
                 fleet_barrier(ctx);
                 if (is_exchanged(task))
-                    exchange_sums_call(ctx, task, l, at + first, n, rows, &exchanged);
-                apply_epilogue(ctx, task, in, l, at + first, n);
+                    push_sums(ctx, task, l, at + first, n, rows, 1); /* see take_unshared */
+                else
+                    apply_epilogue(ctx, task, in, l, at + first, n);
             }
         } else {
             const uint32_t begin = fast_quotient(tiles * s->k_split, s->k_splits),
@@ -571,6 +590,7 @@ FLEET_DEVICE fleet_status multiply_large_m(const fleet_ctx *ctx, weight_source *
         }
         fleet_barrier(ctx); /* rows replace the sums again */
     }
+    if (s->k_splits == 1 && is_exchanged(task)) take_unshared(ctx, task, in, s, l, &exchanged);
     return exchanged;
 }
 

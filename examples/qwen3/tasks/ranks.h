@@ -39,9 +39,11 @@ FLEET_DEVICE summand_word summand_word_of(const linear_lds *l, uint32_t first, u
 }
 
 /* Replaces the sums of a word by those of all ranks, which are added in the order of the ranks, so that all have the same
-   bits. from: where the first rank's word arrives; `stride`: between ranks. */
+   bits. from: where the first rank's word arrives; `stride`: between ranks. itself: a constant, 1: this rank's arrive there
+   too. */
 FLEET_DEVICE fleet_status add_summands(const fleet_ctx *ctx, const fleet_peers *peers,
-                                       const summand_word *w, const fleet_quad *from, size_t stride)
+                                       const summand_word *w, const fleet_quad *from, size_t stride,
+                                       const uint32_t itself)
 {
     const uint32_t tag = w->own.word[3];
     float sum[3] = {0, 0, 0};
@@ -50,7 +52,8 @@ FLEET_DEVICE fleet_status add_summands(const fleet_ctx *ctx, const fleet_peers *
         UNROLLED
         for (uint32_t i = 0; i < PEERS_IN_FLIGHT; i++) {
             words[i] = w->own;
-            if (first + i < peers->ranks && first + i != peers->rank) words[i].word[3] = ~tag;
+            if (first + i < peers->ranks && (itself || first + i != peers->rank))
+                words[i].word[3] = ~tag;
         }
         for (;;) {
             uint32_t late = peers->ranks;
@@ -85,36 +88,49 @@ FLEET_DEVICE uint32_t is_exchanged(const task_args *task)
 {
     return HAS_RANKS && task->summands != NULL;
 }
-/* Of several ranks: replaces l->sums of `tiles` tiles, from number `first` on, by the sums of all ranks. All threads call it,
-   after a barrier. *status: the run ends, if it is not FLEET_OK afterwards. */
-FLEET_DEVICE void exchange_sums(const fleet_ctx *ctx, const task_args *task, const linear_lds *l,
-                                uint32_t first, uint32_t tiles, uint32_t rows, fleet_status *status)
+FLEET_DEVICE size_t summand_stride(const decoder *d)
+{
+    return (size_t)(d->hidden / TILE_N) * MAX_ROWS * SUMMAND_QUADS;
+}
+/* Of several ranks: pushes l->sums of `tiles` tiles, from number `first` on, to all others, and with the constant `itself`
+   to this one. All threads call it, after a barrier. */
+FLEET_DEVICE void push_sums(const fleet_ctx *ctx, const task_args *task, const linear_lds *l,
+                            uint32_t first, uint32_t tiles, uint32_t rows, const uint32_t itself)
 {
     const fleet_peers *peers = &task->d.peers;
     const uint32_t tag = task_tag(ctx, task), words = tiles * rows * SUMMAND_QUADS;
-    const size_t stride = (size_t)(task->d.hidden / TILE_N) * MAX_ROWS * SUMMAND_QUADS;
+    const size_t stride = summand_stride(&task->d);
     for (uint32_t i = ctx->thread; i < words; i += ctx->threads) {
         const summand_word w = summand_word_of(l, first, rows, i, tag);
         for (uint32_t r = 0; r < peers->ranks; r++)
-            if (r != peers->rank)
+            if (itself || r != peers->rank)
                 fleet_store_flagged_system(
                     (fleet_quad *)fleet_peer_address(
                         peers, task->summands + peers->rank * stride + w.at, r),
                     w.own);
     }
+}
+/* Replaces l->sums of these tiles by the sums of all ranks; each thread takes the words that it has pushed. itself: as
+   there; without it l->sums still are this rank's. *status: the run ends, if it is not FLEET_OK afterwards. */
+FLEET_DEVICE void take_sums(const fleet_ctx *ctx, const task_args *task, const linear_lds *l,
+                            uint32_t first, uint32_t tiles, uint32_t rows, const uint32_t itself,
+                            fleet_status *status)
+{
+    const uint32_t tag = task_tag(ctx, task), words = tiles * rows * SUMMAND_QUADS;
+    const size_t stride = summand_stride(&task->d);
     for (uint32_t i = ctx->thread; i < words; i += ctx->threads) {
         const summand_word w = summand_word_of(l, first, rows, i, tag);
-        const fleet_status added = add_summands(ctx, peers, &w, task->summands + w.at, stride);
+        const fleet_status added =
+            add_summands(ctx, &task->d.peers, &w, task->summands + w.at, stride, itself);
         if (added) *status = added;
     }
     fleet_barrier(ctx); /* other threads read the sums */
 }
-/* Where a thread holds other sums in registers: a layer of so many columns is rare. */
-OUTLINED void exchange_sums_call(const fleet_ctx *ctx, const task_args *task, const linear_lds *l,
-                                 uint32_t first, uint32_t tiles, uint32_t rows,
-                                 fleet_status *status)
+FLEET_DEVICE void exchange_sums(const fleet_ctx *ctx, const task_args *task, const linear_lds *l,
+                                uint32_t first, uint32_t tiles, uint32_t rows, fleet_status *status)
 {
-    exchange_sums(ctx, task, l, first, tiles, rows, status);
+    push_sums(ctx, task, l, first, tiles, rows, 0);
+    take_sums(ctx, task, l, first, tiles, rows, 0, status);
 }
 
 #if HAS_RANKS
