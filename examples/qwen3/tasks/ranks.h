@@ -165,11 +165,21 @@ FLEET_TILE(join_heads, task_args)
         const uint32_t to = i / rows * MAX_ROWS + i % rows;
         float best = -INFINITY;
         int32_t token = 0;
-        for (uint32_t r = 0; r < ranks; r++) {
-            const float *from = (const float *)fleet_peer_address(&d->peers, heads_of(d), r);
-            const int32_t *tokens = (const int32_t *)(const void *)(from + bests_of(d));
-            const int32_t its = tokens[to] + (int32_t)(r * each);
-            if (is_better(from[to], its, best, token)) best = from[to], token = its;
+        for (uint32_t first = 0; first < ranks; first += PEERS_IN_FLIGHT) {
+            float of[PEERS_IN_FLIGHT];
+            int32_t its[PEERS_IN_FLIGHT];
+            /* All loads at once, since each is a trip over the link. */
+            UNROLLED
+            for (uint32_t k = 0; k < PEERS_IN_FLIGHT; k++) {
+                const uint32_t r = first + k < ranks ? first + k : first;
+                const float *from = (const float *)fleet_peer_address(&d->peers, heads_of(d), r);
+                of[k] = from[to];
+                its[k] =
+                    ((const int32_t *)(const void *)(from + bests_of(d)))[to] + (int32_t)(r * each);
+            }
+            UNROLLED
+            for (uint32_t k = 0; k < PEERS_IN_FLIGHT; k++)
+                if (is_better(of[k], its[k], best, token)) best = of[k], token = its[k];
         }
         d->best[to] = best, d->best_token[to] = token;
     }
