@@ -184,9 +184,9 @@ FLEET_PREFETCH(linear, task_args)
     FLEET_UNUSED(at);
     hold_first(&ctx, args);
 }
-#define PREFETCHES(TILE_, P) TILE_(P, linear) TILE_(P, attend)
+#define EXPERT_STREAMS(TILE_, P)
 #define DECODER_DISPATCH(set, LIST, STREAMS)                                                       \
-    FLEET_DISPATCH_WITH_REGISTERS(set, LIST, PREFETCHES, held_weights)
+    FLEET_DISPATCH_WITH_REGISTERS(set, LIST, STREAMS, held_weights)
 
 /* Arguments are read where they are. Which experts have rows is not known before the task's event. */
 FLEET_DEVICE const task_args *own_args(const fleet_ctx *ctx, weight_source *source,

@@ -47,7 +47,7 @@
 #define SERVED_TASKS(TILE_, P)                                                                     \
     COMMON_TASKS(TILE_, P, linear, ATTENTION_TASKS)                                                \
     SERVER_TASKS(TILE_, P) EXPERT_TASKS(TILE_, P)
-#define ALL_STREAMS(TILE_, P) COMMON_STREAMS(TILE_, P, linear, attend) TILE_(P, expert_down)
+#define ALL_STREAMS(TILE_, P) COMMON_STREAMS(TILE_, P, linear, attend) EXPERT_STREAMS(TILE_, P)
 typedef task_args served;
 DECODER_DISPATCH(task_args, ALL_TASKS, ALL_STREAMS)
 DECODER_DISPATCH(served, SERVED_TASKS, ALL_STREAMS)

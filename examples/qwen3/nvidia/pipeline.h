@@ -191,6 +191,7 @@ FLEET_PRODUCER(expert_down, task_args)
             fleet_producer_copy(producer, expert_tile(args, (uint32_t)active[e], n),
                                 args->panel_bytes);
 }
+#define EXPERT_STREAMS(TILE_, P) TILE_(P, expert_down)
 #define DECODER_DISPATCH(set, LIST, STREAMS)                                                       \
     FLEET_DISPATCH_WITH_PIPELINE(set, LIST, STREAMS, DECODER_STAGES, STAGE_BYTES)
 /* With prefetches, of the tasks that have a producer. */

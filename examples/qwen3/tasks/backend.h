@@ -23,7 +23,9 @@
        ROLLED                         before a loop that must not be unrolled, since registers are scarce
        UNROLLED                       before a loop over registers
        OUTLINED                       declares a long function that runs once a step or layer: a call, if registers are scarce
-       DECODER_DISPATCH(set, LIST, STREAMS)    FLEET_DISPATCH, with a weight pipeline if the backend has one */
+       DECODER_DISPATCH(set, LIST, STREAMS)    FLEET_DISPATCH; the tasks in STREAMS have their weights ahead of their events,
+                                      by a pipeline or by prefetches, if the backend has one of these
+       EXPERT_STREAMS(TILE_, P)       whether expert_down is one of them; needed where STREAMS are used */
 #ifndef QWEN3_TASKS_BACKEND_H
 #define QWEN3_TASKS_BACKEND_H
 
