@@ -205,7 +205,7 @@
           carrier  FLEETI_PEER_STOP, FLEETI_PEER_LATE of each region     red  tests/host/devices.c
        35 flagged data of the kit. The other words of a quad -> the reader that sees its flag; nothing else
           release  fleet_store_flagged_device, _system: one store (AMD: a wait before the flag's; CPU: that releases); in
-                   examples/qwen3 between ranks: exchange_sums -> add_summands
+                   examples/qwen3 between ranks: push_sums -> add_summands
           carrier  word[3]     acquire  fleet_load_flagged_device, _system; fleet_await_flagged
           red      A flagged data over ranks; tests/host/ranks.c, flagged_words_are_whole
 
@@ -611,10 +611,11 @@ FLEET_DEVICE uint32_t fleet_producer_await_task(fleet_producer *p);
 FLEET_DEVICE uint32_t fleet_producer_await_previous(fleet_producer *p);
 /* Waits until all tasks of the previous step have ended on all workers, of several ranks on those of this one, so that
    the producer function may read, and the producer may copy, what they and tasks of earlier steps of this launch
-   wrote. It does not cover what the task's own step writes. It does not wait in a launch's first step. Where the producer gets only tasks that may run, and where
-   declared buffers let steps run ahead, it waits for the task's own events instead, which cover the step. A task may
-   end before its producer function has read, unless it acquires a stage that was declared after the read: only then
-   may later steps overwrite what it read. Returns 0 when the task does not need its spans any more. */
+   wrote. It does not cover what the task's own step writes. It does not wait in a launch's first step. Where the
+   producer gets only tasks that may run, and where declared buffers let steps run ahead, it waits for the task's own
+   events instead, which cover the step. A task may end before its producer function has read, unless it acquires a
+   stage that was declared after the read: only then may later steps overwrite what it read. Returns 0 when the task
+   does not need its spans any more. */
 FLEET_DEVICE uint32_t fleet_producer_await_step(fleet_producer *p);
 
 /* ---- several devices ---- */

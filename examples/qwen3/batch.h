@@ -49,8 +49,8 @@ typedef struct __attribute__((aligned(16))) batch { /* a weight pipeline may cop
     uint32_t n_eos;
     token_row row[MAX_ROWS];
     sequence_state sequence[MAX_ROWS];
-    uint32_t
-        first_split[MAX_ROWS + 1]; /* of each sequence: the splits for its first rows, and so on */
+    /* first entry of each sequence in split_sequence: its splits for the first part of its rows, then for the next one */
+    uint32_t first_split[MAX_ROWS + 1];
     uint8_t split_sequence[MAX_ROWS * MAX_KV_SPLITS]; /* which sequence a split belongs to */
     uint32_t workers;                                 /* of all chiplets; chiplets may differ */
     /* 1 + the sequence whose logits are not finite, which ends the launch; 0: none */

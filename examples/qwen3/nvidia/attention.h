@@ -117,9 +117,9 @@ FLEET_DEVICE void store_kv2(kv_t *to, float first, float second)
 
 /* ---- LDS ---- */
 
-/* Some of the worker's splits, how many it has in all, and the pages that the step's rows go to. */
-#define LISTED_SPLITS                                                                              \
-    7u /* with one more, the queries of two sets would not have LDS of their own */
+/* Some of the worker's splits, how many it has in all, and the pages that the step's rows go to. With one split more, the
+   queries of two sets would not have LDS of their own. */
+#define LISTED_SPLITS 7u
 typedef struct split_list {
     kv_split split[LISTED_SPLITS];
     uint32_t page[MAX_ROWS];

@@ -508,7 +508,8 @@ FLEET_DEVICE void reduce_split_k(const fleet_ctx *ctx, weight_source *source, co
     }
 }
 
-/* Of several ranks, the panels that the worker has pushed: only now are its own sums not in registers any more. */
+/* Of several ranks, after all panels: adds the ranks' sums of those that the worker shares with no other one and has pushed.
+   Its accumulators are dead by now, so that nothing spills. */
 FLEET_DEVICE void take_unshared(const fleet_ctx *ctx, const task_args *task, const operand *in,
                                 const large_m_share *s, const linear_lds *l,
                                 fleet_status *exchanged)
