@@ -45,7 +45,11 @@ typedef struct prefill_block {
 typedef struct prefill_step {
     uint32_t rows, first;         /* and its first row in prefill_rows */
     uint32_t blocks, first_block; /* likewise in prefill_blocks */
+    uint32_t ends, first_end;     /* likewise in prefill_ends: the prompts that end in it */
 } prefill_step;
+typedef struct prefill_end {
+    uint32_t sequence, row; /* the row of the step that has its last token */
+} prefill_end;
 
 /* What the gates of a server's step do (tasks/serve.h). */
 typedef struct gate_state {
@@ -113,6 +117,8 @@ typedef struct decoder {
     const prefill_step *prefill;
     const token_row *prefill_rows;
     const prefill_block *prefill_blocks;
+    const prefill_end *prefill_ends;
+    float *prefill_last; /* [sequences][hidden]: the residual stream of the prompts' last tokens */
     /* Of several ranks (tasks/ranks.h), else zeros: their regions, and in that of this rank [2][summand_quads], what the
        ranks' sums of o and of down or the experts are, and after them its heads_of. Its experts are the only ones whose
        weights it has. */

@@ -63,12 +63,38 @@ static void append_experts(chain *c, const model_layer *l, uint32_t i, const flo
     append_residual(c, task, 1, next_norm);
 }
 
+/* From the residual stream after the last layer to the next tokens. */
+static void append_tokens(chain *c)
+{
+    const model *m = c->m;
+    const decoder *d = c->d;
+    task_args *task =
+        append_linear(c, "lm_head", NO_LAYER, m->head, d->x, m->head_columns, d->hidden);
+    task->epilogue = EPILOGUE_ARGMAX;
+#if HAS_RANKS
+    if (m->ranks > 1) {
+        c->joins = 1;
+        append_task(c, "join_heads", NO_LAYER, task_args_join_heads, FLEET_LEVEL_CU)->columns =
+            m->head_tokens;
+    }
+#endif
+    if (d->sampling) append_task(c, "draw", NO_LAYER, task_args_draw, FLEET_LEVEL_DEVICE);
+    if (d->table) {
+        append_control(c, "boundary", NO_LAYER, served_boundary);
+        fleet_symbol_writer(c->g, c->live, c->last);
+        return;
+    }
+    append_task(c, "next", NO_LAYER, task_args_next, FLEET_LEVEL_CU);
+    /* The host may watch how many steps are done. */
+    if (m->ranks == 1)
+        fleet_event_external(c->g, c->before, FLEET_EXTERNAL_WAITS, 0, FLEET_SCOPE_SYSTEM);
+}
+
 /* Builds the graph, and the arguments of its tasks (count_tasks). Null: out of memory. */
 static fleet_graph *decoder_graph(const model *m, const decoder *d, task_args *tasks)
 {
     const uint32_t layers = m->config.layers;
     chain c;
-    task_args *task;
     memset(&c, 0, sizeof c);
     c.m = m, c.d = d, c.tasks = tasks, c.g = fleet_graph_create(NULL);
     if (!c.g) return NULL;
@@ -84,25 +110,7 @@ static fleet_graph *decoder_graph(const model *m, const decoder *d, task_args *t
         else
             append_dense(&c, l, i, next_norm);
     }
-    task = append_linear(&c, "lm_head", NO_LAYER, m->head, d->x, m->head_columns, d->hidden);
-    task->epilogue = EPILOGUE_ARGMAX;
-#if HAS_RANKS
-    if (m->ranks > 1) {
-        c.joins = 1;
-        append_task(&c, "join_heads", NO_LAYER, task_args_join_heads, FLEET_LEVEL_CU)->columns =
-            m->head_tokens;
-    }
-#endif
-    if (d->sampling) append_task(&c, "draw", NO_LAYER, task_args_draw, FLEET_LEVEL_DEVICE);
-    if (d->table) {
-        append_control(&c, "boundary", NO_LAYER, served_boundary);
-        fleet_symbol_writer(c.g, c.live, c.last);
-        return c.g;
-    }
-    append_task(&c, "next", NO_LAYER, task_args_next, FLEET_LEVEL_CU);
-    /* The host may watch how many steps are done. */
-    if (m->ranks == 1)
-        fleet_event_external(c.g, c.before, FLEET_EXTERNAL_WAITS, 0, FLEET_SCOPE_SYSTEM);
+    append_tokens(&c);
     return c.g;
 }
 

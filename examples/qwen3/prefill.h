@@ -1,10 +1,15 @@
 /* prefill.h: takes prompts in steps of many rows, with a kernel of its own, before the launch that decodes (NVIDIA, compute
    capability 9.0a; nvidia/prefill.h has its tasks). The host knows all prompts, so it lays out all steps beforehand.
 
-       embed -> [ qkv -> heads -> attend -> o -> gate_up -> down ] x layers
+       embed -> [ qkv -> heads -> attend -> o -> gate_up -> down ] x layers -> keep
 
-   The steps leave keys and values in the cache. The last token of each prompt is left to the launch that decodes, which
-   chooses the next one from it. The bits of a row depend neither on the step that it is in nor on the rows beside it. */
+   The steps leave keys and values in the cache, and of each prompt's last token the residual stream after the last layer.
+   From this a launch of one step by the kernel that decodes chooses the first tokens:
+
+       embed -> lm_head -> draw -> next
+
+   It is the first step of all sequences, but for its layers. The bits of a row depend neither on the step that it is in nor
+   on the rows beside it. */
 #ifndef QWEN3_PREFILL_H
 #define QWEN3_PREFILL_H
 
@@ -16,29 +21,35 @@
 /* Tokens for which the launches of their own pay: more than one step of the other launch takes. */
 #define PREFILL_LEAST MAX_ROWS
 
-typedef struct prefill_run {
-    uint32_t max_rows; /* of a step; 0: the launch that decodes takes the prompts */
-    uint32_t rows, steps;
-    decoder d;
+/* What a launch needs. */
+typedef struct prefill_stage {
     task_args *tasks;
     const task_args *device_tasks;
     fleet_plan *plan;
     fleet_image image;
     fleet_state state;
     uint32_t image_made, state_made;
+} prefill_stage;
+
+typedef struct prefill_run {
+    uint32_t max_rows; /* of a step; 0: the launch that decodes takes the prompts */
+    uint32_t rows, steps;
+    decoder d;
+    prefill_stage prompts, tokens; /* the steps, and the launch of the first tokens */
 } prefill_run;
 
 static uint32_t prefill_tokens(const batch *b)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < b->sequences; i++)
-        n += b->sequence[i].shared ? 0 : (uint32_t)(b->sequence[i].prompt - 1);
+        n += (uint32_t)(b->sequence[i].prompt - b->sequence[i].position);
     return n;
 }
 
 #if defined(FLEET_CUDA)
-/* Memory for the activations of max_rows rows; d: the session's. */
-static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d, const model *m)
+/* Memory for the activations of max_rows rows, and the last ones of `sequences` prompts; d: the session's. */
+static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d, const model *m,
+                            uint32_t sequences)
 {
     const uint64_t rows = padded(p->max_rows, PREFILL_TILE_ROWS);
     const uint64_t q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
@@ -51,6 +62,8 @@ static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d
     p->d.qkv = (float *)memory_get(mem, "prompts", rows * (q + 2 * kv) * 4);
     p->d.attended = (act_t *)memory_get(mem, "prompts", rows * q * sizeof(act_t));
     p->d.gated = (act_t *)memory_get(mem, "prompts", rows * m->ffn * sizeof(act_t));
+    p->d.prefill_last =
+        (float *)memory_get(mem, "prompts", (uint64_t)sequences * d->hidden * sizeof(float));
 }
 
 /* Rows of steps, at most, for such a model and batch. */
@@ -83,6 +96,21 @@ static fleet_graph *prefill_graph(const model *m, const decoder *d, task_args *t
         epilogue_residual(task, l->post_norm);
         append_dense(&c, l, i, i + 1 < m->config.layers ? l[1].input_norm : m->norm);
     }
+    append_task(&c, "keep", NO_LAYER, prefill_set_prefill_keep, FLEET_LEVEL_DEVICE);
+    return c.g;
+}
+
+static fleet_graph *first_tokens_graph(const model *m, const decoder *d, task_args *tasks)
+{
+    chain c;
+    memset(&c, 0, sizeof c);
+    c.m = m, c.d = d, c.tasks = tasks, c.g = fleet_graph_create(NULL);
+    if (!c.g) return NULL;
+    append_columns(&c, "embed", NO_LAYER, task_args_embed, m->norm);
+    tasks[0].floats = d->prefill_last;
+    append_tokens(&c);
+    /* Their flagged data has the tags of a step before the first one of the launch that decodes, whose workspace it is in. */
+    for (uint32_t i = 0; i < c.n; i++) tasks[i].number -= tasks[i].step_tasks;
     return c.g;
 }
 
@@ -91,7 +119,8 @@ typedef struct prefill_layout {
     token_row *rows;
     prefill_block *blocks;
     prefill_step *steps;
-    uint32_t n_rows, n_blocks, n_steps;
+    prefill_end *ends;
+    uint32_t n_rows, n_blocks, n_steps, n_ends;
 } prefill_layout;
 
 static int later_keys(const void *a, const void *b)
@@ -102,8 +131,10 @@ static int later_keys(const void *a, const void *b)
     return x->row < y->row ? -1 : x->row > y->row;
 }
 
-/* Lays out the prompts of `b` from their positions on, but for their last tokens, and moves the positions there. tokens:
-   [sequences][line]. 0, or -1: no memory is left. */
+/* Lays out the prompts of `b` from their positions on, and moves these to the last tokens: what is left of all sequences are
+   the first tokens to be generated. Pages that a prompt shares with an earlier one are those of rows before its own, which are
+   there even in the same step, since all keys of a layer are stored before it attends. tokens: [sequences][line]. 0, or -1: no
+   memory is left. */
 static int prefill_lay_out(prefill_layout *l, const prefill_run *p, batch *b, const int32_t *tokens,
                            uint32_t line, const page_table *pages)
 {
@@ -113,13 +144,12 @@ static int prefill_lay_out(prefill_layout *l, const prefill_run *p, batch *b, co
     l->rows = (token_row *)calloc(p->rows, sizeof *l->rows);
     l->blocks = (prefill_block *)calloc(p->rows, sizeof *l->blocks);
     l->steps = (prefill_step *)calloc(p->rows + 1, sizeof *l->steps);
-    if (!l->rows || !l->blocks || !l->steps) return -1;
+    l->ends = (prefill_end *)calloc(b->sequences, sizeof *l->ends);
+    if (!l->rows || !l->blocks || !l->steps || !l->ends) return -1;
     for (uint32_t i = 0; i < b->sequences; i++) {
         sequence_state *s = &b->sequence[i];
-        if (s->shared) continue;
-        while (s->position + 1 < s->prompt) {
-            const uint32_t left = (uint32_t)(s->prompt - 1 - s->position),
-                           room = p->max_rows - in_step;
+        while (s->position < s->prompt) {
+            const uint32_t left = (uint32_t)(s->prompt - s->position), room = p->max_rows - in_step;
             uint32_t n = left < block_rows ? left : block_rows;
             prefill_step *step = &l->steps[l->n_steps];
             prefill_block *block = &l->blocks[l->n_blocks++];
@@ -136,11 +166,17 @@ static int prefill_lay_out(prefill_layout *l, const prefill_run *p, batch *b, co
             }
             s->position += (int32_t)n, in_step += n;
             step->rows = in_step, step->blocks++;
+            if (s->position == s->prompt) {
+                prefill_end *end = &l->ends[l->n_ends++];
+                end->sequence = i, end->row = in_step - 1, step->ends++;
+            }
             if (in_step < p->max_rows) continue;
             l->n_steps++, in_step = 0;
             l->steps[l->n_steps].first = l->n_rows;
             l->steps[l->n_steps].first_block = l->n_blocks;
+            l->steps[l->n_steps].first_end = l->n_ends;
         }
+        s->position = s->prompt - 1, s->shared = 0;
     }
     l->n_steps += in_step > 0;
     /* The blocks with the most keys first, so that workers end at about the same time. */
@@ -156,15 +192,37 @@ static int prefill_fail(char *error, const char *why)
     return -1;
 }
 
-/* Makes plan, image and state, and the steps. Moves the positions of `b` to the last tokens of the prompts. */
+/* Makes plan, image and state of a launch. 0, or -1 and mem->error. */
+static int prefill_stage_make(prefill_stage *s, device_memory *mem, const model *m,
+                              const decoder *d,
+                              fleet_graph *(*build)(const model *, const decoder *, task_args *),
+                              const fleet_plan_desc *desc)
+{
+    const fleet_state_desc state = fleet_state_desc_default();
+    fleet_status status;
+    if (decoder_plan(mem, m, d, build, desc, &s->tasks, &s->device_tasks, &s->plan)) return -1;
+    status = fleet_upload(&s->image, s->plan, NULL), s->image_made = !status;
+    if (!status) status = fleet_state_create(&s->state, &s->image, &state, NULL);
+    s->state_made = s->image_made && !status;
+    return status ? prefill_fail(mem->error, fleet_status_text(status)) : 0;
+}
+static void prefill_stage_free(prefill_stage *s)
+{
+    if (s->state_made) fleet_state_free(&s->state);
+    if (s->image_made) fleet_image_free(&s->image);
+    fleet_plan_free(s->plan);
+    free(s->tasks);
+}
+
+/* Makes plans, images and states, and the steps. Moves the positions of `b` to the last tokens of the prompts. d, plan: of the
+   launch that decodes. */
 static int prefill_prepare(prefill_run *p, device_memory *mem, const model *m, batch *b,
                            const int32_t *tokens, uint32_t line, const page_table *pages,
-                           const fleet_topology *topology)
+                           const decoder *d, const fleet_plan_desc *plan)
 {
     fleet_plan_desc desc = fleet_plan_desc_default();
-    fleet_state_desc state = fleet_state_desc_default();
+    decoder first = *d;
     prefill_layout l;
-    fleet_status status = FLEET_OK;
     if (prefill_lay_out(&l, p, b, tokens, line, pages))
         prefill_fail(mem->error, "no memory is left");
     if (!mem->error[0]) {
@@ -175,45 +233,56 @@ static int prefill_prepare(prefill_run *p, device_memory *mem, const model *m, b
                                                            (uint64_t)l.n_rows * sizeof *l.rows);
         p->d.prefill_blocks = (const prefill_block *)memory_copy(
             mem, "prompts", l.blocks, (uint64_t)l.n_blocks * sizeof *l.blocks);
+        p->d.prefill_ends = (const prefill_end *)memory_copy(mem, "prompts", l.ends,
+                                                             (uint64_t)l.n_ends * sizeof *l.ends);
     }
     free(l.rows);
     free(l.blocks);
     free(l.steps);
-    desc.topology = *topology, desc.schedule = FLEET_SCHEDULE_STATIC;
-    if (decoder_plan(mem, m, &p->d, prefill_graph, &desc, &p->tasks, &p->device_tasks, &p->plan))
-        return -1;
-    status = fleet_upload(&p->image, p->plan, NULL), p->image_made = !status;
-    if (!status) status = fleet_state_create(&p->state, &p->image, &state, NULL);
-    p->state_made = p->image_made && !status;
-    return status ? prefill_fail(mem->error, fleet_status_text(status)) : 0;
+    free(l.ends);
+    desc.topology = plan->topology, desc.schedule = FLEET_SCHEDULE_STATIC;
+    first.prefill_last = p->d.prefill_last;
+    if (prefill_stage_make(&p->prompts, mem, m, &p->d, prefill_graph, &desc)) return -1;
+    return prefill_stage_make(&p->tokens, mem, m, &first, first_tokens_graph, plan);
 }
 
-/* Enqueues all steps. The launch that decodes follows in the same stream. */
-static fleet_status prefill_launch(prefill_run *p)
+/* Enqueues all steps, and the launch of the first tokens, which is as `decode` by this kernel. The launch that decodes follows
+   in the same stream. */
+static fleet_status prefill_launch(prefill_run *p, const fleet_launch_desc *decode,
+                                   fleet_kernel kernel)
 {
     fleet_launch_desc d = fleet_launch_desc_default();
+    fleet_status status;
     if (!p->rows) return FLEET_OK;
     d.steps = p->steps, d.threads = PREFILL_THREADS, d.lds_bytes = PREFILL_LDS_BYTES;
-    return fleet_launch(&p->state, &d, FLEET_KERNEL_OF(prefill), p->device_tasks);
+    status = fleet_launch(&p->prompts.state, &d, FLEET_KERNEL_OF(prefill), p->prompts.device_tasks);
+    if (status) return status;
+    d = *decode, d.steps = 1;
+    if (decode->steps) d.trace = NULL; /* it is of the last step */
+    return fleet_launch(&p->tokens.state, &d, kernel, p->tokens.device_tasks);
 }
-/* Waits for all steps. */
-static fleet_status prefill_wait(prefill_run *p)
+/* Waits for both launches. *state: the one that failed, if the result is not FLEET_OK. */
+static fleet_status prefill_wait(prefill_run *p, const fleet_state **state)
 {
-    return p->rows ? fleet_state_wait(&p->state, NULL) : FLEET_OK;
+    fleet_status status;
+    if (!p->rows) return FLEET_OK;
+    *state = &p->prompts.state;
+    if ((status = fleet_state_wait(&p->prompts.state, NULL)) != 0) return status;
+    *state = &p->tokens.state;
+    return fleet_state_wait(&p->tokens.state, NULL);
 }
 
 static void prefill_free(prefill_run *p)
 {
-    if (p->state_made) fleet_state_free(&p->state);
-    if (p->image_made) fleet_image_free(&p->image);
-    fleet_plan_free(p->plan);
-    free(p->tasks);
+    prefill_stage_free(&p->prompts);
+    prefill_stage_free(&p->tokens);
 }
 #else
 /* Elsewhere the launch that decodes takes the prompts. */
-static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d, const model *m)
+static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d, const model *m,
+                            uint32_t sequences)
 {
-    FLEET_UNUSED(p), FLEET_UNUSED(mem), FLEET_UNUSED(d), FLEET_UNUSED(m);
+    FLEET_UNUSED(p), FLEET_UNUSED(mem), FLEET_UNUSED(d), FLEET_UNUSED(m), FLEET_UNUSED(sequences);
 }
 static uint32_t prefill_rows_of(const model *m, uint32_t wanted, uint64_t tokens)
 {
@@ -222,20 +291,21 @@ static uint32_t prefill_rows_of(const model *m, uint32_t wanted, uint64_t tokens
 }
 static int prefill_prepare(prefill_run *p, device_memory *mem, const model *m, batch *b,
                            const int32_t *tokens, uint32_t line, const page_table *pages,
-                           const fleet_topology *topology)
+                           const decoder *d, const fleet_plan_desc *plan)
 {
     FLEET_UNUSED(p), FLEET_UNUSED(mem), FLEET_UNUSED(m), FLEET_UNUSED(b), FLEET_UNUSED(tokens);
-    FLEET_UNUSED(line), FLEET_UNUSED(pages), FLEET_UNUSED(topology);
+    FLEET_UNUSED(line), FLEET_UNUSED(pages), FLEET_UNUSED(d), FLEET_UNUSED(plan);
     return 0;
 }
-static fleet_status prefill_launch(prefill_run *p)
+static fleet_status prefill_launch(prefill_run *p, const fleet_launch_desc *decode,
+                                   fleet_kernel kernel)
 {
-    FLEET_UNUSED(p);
+    FLEET_UNUSED(p), FLEET_UNUSED(decode), FLEET_UNUSED(kernel);
     return FLEET_OK;
 }
-static fleet_status prefill_wait(prefill_run *p)
+static fleet_status prefill_wait(prefill_run *p, const fleet_state **state)
 {
-    FLEET_UNUSED(p);
+    FLEET_UNUSED(p), FLEET_UNUSED(state);
     return FLEET_OK;
 }
 static void prefill_free(prefill_run *p)

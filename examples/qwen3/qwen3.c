@@ -431,19 +431,6 @@ static void print_tokens(watch *w)
     }
 }
 
-/* Whether one more step has ended than were seen. -1: that cannot be known. */
-static int step_ended(const watch *w)
-{
-    session *s = w->s;
-    uint32_t done = 0;
-    if (s->m->ranks > 1)
-        return (uint32_t)__atomic_load_n(&s->generated[(size_t)s->first.sequences * s->desc.steps],
-                                         __ATOMIC_RELAXED) > w->steps;
-    if (fleet_event_test(&s->state, fleet_plan_event(s->plan, "next"), 0, w->steps + 1, &done))
-        return -1;
-    return done != 0;
-}
-
 static void *watch_steps(void *user)
 {
     watch *w = (watch *)user;
@@ -451,7 +438,7 @@ static void *watch_steps(void *user)
     const struct timespec pause = {0, WATCH_NS};
     while (w->steps < s->steps) {
         const uint32_t is_over = __atomic_load_n(&w->is_over, __ATOMIC_ACQUIRE);
-        const int done = step_ended(w);
+        const int done = session_step_ended(s, w->steps);
         if (interrupted || w->failed) session_interrupt(s);
         if (done < 0 || (!done && is_over)) break;
         if (!done) {

@@ -142,7 +142,7 @@ static int session_buffers(session *s)
     if (!s->desc.split_blocks)
         s->prefill.max_rows =
             prefill_rows_of(s->m, s->desc.prefill_rows, (uint64_t)n * s->desc.context);
-    if (s->prefill.max_rows) prefill_buffers(&s->prefill, mem, d, s->m);
+    if (s->prefill.max_rows) prefill_buffers(&s->prefill, mem, d, s->m, n);
     return mem->error[0] ? -1 : 0;
 }
 
@@ -347,14 +347,48 @@ static int session_upload_sampling(session *s, const request *requests)
                : 0;
 }
 
-/* Leaves the prompts to launches of their own, where these are faster. */
+static fleet_plan_desc session_plan_desc(const session *s)
+{
+    const session_desc *desc = &s->desc;
+    fleet_plan_desc p = fleet_plan_desc_default();
+    p.topology = s->topology;
+    p.schedule = desc->schedule, p.unfused = desc->unfused;
+    p.chiplet_unaware = desc->unaware, p.counter_levels = desc->unaware ? 1 : 2;
+    p.ranks = s->m->ranks;
+    return p;
+}
+
+/* Leaves the prompts and the first tokens to launches of their own, where these are faster. */
 static int session_prefill(session *s, const int32_t *tokens, uint32_t line)
 {
+    const fleet_plan_desc plan = session_plan_desc(s);
     const uint32_t rows = prefill_tokens(&s->first);
     if (!s->prefill.max_rows || rows < (s->desc.prefill_rows ? 1 : PREFILL_LEAST)) return 0;
-    s->prefill.rows = rows, s->first.prompt_rows += rows;
-    return prefill_prepare(&s->prefill, &s->memory, s->m, &s->first, tokens, line, &s->pages,
-                           &s->topology);
+    s->prefill.rows = rows;
+    s->first.prompt_rows += rows - s->first.sequences; /* the first step counts the last ones */
+    return prefill_prepare(&s->prefill, &s->memory, s->m, &s->first, tokens, line, &s->pages, &s->d,
+                           &plan);
+}
+/* The steps of the launch that decodes; the first one may have had a launch of its own. */
+static uint32_t session_decode_steps(const session *s)
+{
+    return s->steps - (s->prefill.rows != 0);
+}
+/* Whether step number `step`, from 0 on, has ended. -1: that cannot be known. */
+static inline int session_step_ended(session *s, uint32_t step)
+{
+    const uint32_t has_own = s->prefill.rows != 0;
+    prefill_stage *first = &s->prefill.tokens;
+    uint32_t done = 0;
+    if (s->m->ranks > 1)
+        return (uint32_t)__atomic_load_n(&s->generated[(size_t)s->first.sequences * s->desc.steps],
+                                         __ATOMIC_RELAXED) > step;
+    if (has_own && step == 0
+            ? fleet_event_test(&first->state, fleet_plan_event(first->plan, "next"), 0, 1, &done)
+            : fleet_event_test(&s->state, fleet_plan_event(s->plan, "next"), 0, step + 1 - has_own,
+                               &done))
+        return -1;
+    return done != 0;
 }
 
 static int session_upload_tokens(session *s, const request *requests)
@@ -403,7 +437,7 @@ static int session_prepare(session *s, const request *requests, uint32_t n)
 {
     const model *m = s->m;
     const session_desc *desc = &s->desc;
-    fleet_plan_desc p = fleet_plan_desc_default();
+    const fleet_plan_desc p = session_plan_desc(s);
     fleet_state_desc state = fleet_state_desc_default();
     fleet_status status;
     if (m->large_m && desc->schedule != FLEET_SCHEDULE_STATIC)
@@ -412,10 +446,6 @@ static int session_prepare(session *s, const request *requests, uint32_t n)
     if (session_batch(s, requests, n) || session_buffers(s) || session_upload_tokens(s, requests) ||
         session_upload_sampling(s, requests) || (m->ranks > 1 && session_ranks(s)))
         return -1;
-    p.topology = s->topology;
-    p.schedule = desc->schedule, p.unfused = desc->unfused;
-    p.chiplet_unaware = desc->unaware, p.counter_levels = desc->unaware ? 1 : 2;
-    p.ranks = m->ranks;
     if (decoder_plan(&s->memory, m, &s->d, decoder_graph, &p, &s->tasks, &s->device_tasks,
                      &s->plan))
         return -1;
@@ -439,10 +469,11 @@ static int session_prepare(session *s, const request *requests, uint32_t n)
     }
     if (desc->trace) {
         fleet_trace_desc t = fleet_trace_desc_default();
-        t.first_step = s->steps - 1,
+        const uint32_t steps = session_decode_steps(s);
+        t.first_step = steps ? steps - 1 : 0;
         t.records = 8 * count_tasks(m); /* DYNAMIC: some workers run more than their share */
-        if ((status = fleet_trace_create(&s->trace, s->plan, &t, NULL)) != 0)
-            return session_fail(s, "trace", fleet_status_text(status));
+        status = fleet_trace_create(&s->trace, steps ? s->plan : s->prefill.tokens.plan, &t, NULL);
+        if (status) return session_fail(s, "trace", fleet_status_text(status));
         s->trace_made = 1;
     }
     return 0;
@@ -459,26 +490,34 @@ static int session_open(session *s, const model *m, const session_desc *desc,
     return s->refused ? RUN_REFUSED : RUN_FAILED;
 }
 
-/* Runs all steps in one launch, which ends when all sequences have, and waits for it. 0, or -1 and
+/* Waits for all launches. *state: the one that failed, or the last one. */
+static fleet_status session_wait(session *s, const fleet_state **state)
+{
+    const fleet_status status = prefill_wait(&s->prefill, state);
+    if (status || !session_decode_steps(s)) return status;
+    *state = &s->state;
+    return fleet_state_wait(&s->state, NULL);
+}
+
+/* Runs all steps, in one launch but for those of prefill.h. It ends when all sequences have. Waits for it. 0, or -1 and
    s->error. */
 static int session_run(session *s)
 {
+    const fleet_kernel kernel = decode_kernel(s->desc.schedule, s->m);
+    const fleet_state *state = &s->state;
     fleet_launch_desc d = fleet_launch_desc_default();
     fleet_status status;
     uint32_t interrupted;
-    d.steps = s->steps, d.threads = THREADS;
+    d.steps = session_decode_steps(s), d.threads = THREADS;
     d.lds_bytes = LDS_BYTES, d.pipeline_bytes = FLEET_PIPELINE_BYTES(task_args);
     d.host = s->desc.host;
     /* `next` ends the launch when all sequences have ended; ranks run all steps, which have no rows then */
     d.finish = s->m->ranks == 1;
     d.peer_limit_ns = s->desc.peer_limit_ns;
     if (s->trace_made) d.trace = &s->trace;
-    status = prefill_launch(&s->prefill);
-    if (!status)
-        status =
-            fleet_launch(&s->state, &d, decode_kernel(s->desc.schedule, s->m), s->device_tasks);
-    if (!status) status = prefill_wait(&s->prefill);
-    if (!status) status = fleet_state_wait(&s->state, NULL);
+    status = prefill_launch(&s->prefill, &d, kernel);
+    if (!status && d.steps) status = fleet_launch(&s->state, &d, kernel, s->device_tasks);
+    if (!status) status = session_wait(s, &state);
     interrupted =
         status == FLEET_ERROR_ABORTED && __atomic_load_n(&s->interrupted, __ATOMIC_ACQUIRE);
     if ((!status || status == FLEET_ERROR_TILE || interrupted) &&
@@ -497,7 +536,7 @@ static int session_run(session *s)
     }
     if (status) {
         char report[ERROR_BYTES - 64];
-        fleet_state_report(&s->state, report, sizeof report);
+        fleet_state_report(state, report, sizeof report);
         snprintf(s->error, ERROR_BYTES, "run: %s\n%s", fleet_status_text(status), report);
         return -1;
     }

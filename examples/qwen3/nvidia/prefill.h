@@ -1,6 +1,5 @@
 /* nvidia/prefill.h: the tasks of a kernel that takes chunks of up to PREFILL_ROWS rows of prompts through all layers
-   (compute capability 9.0a). It leaves keys and values in the cache, and nothing else: the launch that decodes begins with
-   the last token of each prompt.
+   (compute capability 9.0a). It leaves keys and values in the cache, and the residual stream of each prompt's last token.
 
    Two warpgroups multiply what bulk copies have brought to stages of LDS, ahead of them and across tiles. There is no producer
    warp, since with a third warpgroup threads would have too few registers. A copy takes the warp that issues it some 70
@@ -518,6 +517,24 @@ FLEET_TILE(prefill_embed, task_args)
     return FLEET_OK;
 }
 
+/* Keeps the residual stream of prompts' last tokens, which the next step overwrites: a warp copies EMBEDDED columns. */
+FLEET_TILE(prefill_keep, task_args)
+{
+    const decoder *d = &args->d;
+    const prefill_step *step = prefill_step_of(&ctx, d);
+    const uint32_t parts = ceil_div(d->hidden, EMBEDDED);
+    FLEET_UNUSED(at);
+    for (uint32_t i = prefill_worker(&ctx) * PREFILL_WARPS + own_warp(); i < step->ends * parts;
+         i += prefill_workers(&ctx) * PREFILL_WARPS) {
+        const prefill_end *end = d->prefill_ends + step->first_end + i / parts;
+        const uint32_t c = i % parts * EMBEDDED + own_lane() * 4;
+        if (c < d->hidden)
+            store_vec4(d->prefill_last + (size_t)end->sequence * d->hidden + c,
+                       load_vec4(d->h + (size_t)end->row * d->hidden + c));
+    }
+    return FLEET_OK;
+}
+
 /* A warp applies norm and RoPE to HEADS_LOADED heads at a time, so that latencies overlap. Queries replace themselves as f16;
    keys and values go to their page. */
 #define HEADS_LOADED 4u
@@ -878,6 +895,7 @@ FLEET_TILE(prefill_attend, task_args)
 NO_PREFILL(prefill_embed)
 NO_PREFILL(prefill_linear)
 NO_PREFILL(prefill_heads)
+NO_PREFILL(prefill_keep)
 NO_PREFILL(prefill_attend)
 #endif
 

@@ -1,4 +1,4 @@
-/* tasks/embed.h: looks up the embeddings of a step's rows. */
+/* tasks/embed.h: begins a step's residual stream. */
 #ifndef QWEN3_TASKS_EMBED_H
 #define QWEN3_TASKS_EMBED_H
 
@@ -25,7 +25,8 @@ FLEET_DEVICE void clear_pages(const fleet_ctx *ctx, const decoder *d)
     }
 }
 
-/* Copies the embeddings of the step's rows to the residual stream. */
+/* Copies the embeddings of the step's rows to the residual stream, or where task->floats is not null what layers that have run
+   before have left of their sequences: [sequences][hidden]. */
 FLEET_TILE(embed, task_args)
 {
     const decoder *d = &args->d;
@@ -37,8 +38,11 @@ FLEET_TILE(embed, task_args)
     {
         const residual from = {NULL, args->norm + tile.column, 0};
         for (uint32_t i = ctx.thread; i < b->rows * TILE_N; i += ctx.threads) {
-            const uint32_t r = i / TILE_N, c = tile.column + i % TILE_N;
-            l.sums[i] = float_of_bf16(d->embedding[(size_t)b->row[r].token * d->hidden + c]);
+            const uint32_t c = tile.column + i % TILE_N;
+            const token_row *row = &b->row[i / TILE_N];
+            l.sums[i] = args->floats
+                            ? args->floats[(size_t)row->sequence * d->hidden + c]
+                            : float_of_bf16(d->embedding[(size_t)row->token * d->hidden + c]);
         }
         fleet_barrier(&ctx); /* the sums of all threads are in LDS */
         store_residual(&ctx, args, &l, &from, tile.column, 1, b->rows);

@@ -147,7 +147,9 @@ FLEET_TILE(next, task_args)
     batch *b = l.b;
     FLEET_UNUSED(at);
     copy_batch(&ctx, b, d->b);
-    if (b->rows == 0) return FLEET_OK;
+    /* The launch before has ended all sequences (prefill.h), or failed. Ranks run all steps. */
+    if (b->bad_sequence) return FLEET_ERROR_ARGUMENT;
+    if (b->rows == 0) return d->peers.ranks > 1 ? FLEET_OK : fleet_finish(&ctx);
     reduce_best(&ctx, d, &l);
     for (uint32_t n = ctx.thread; n < b->sequences; n += ctx.threads) {
         sequence_state *s = &b->sequence[n];
