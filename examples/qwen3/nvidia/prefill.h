@@ -2,8 +2,9 @@
    (compute capability 9.0a). It leaves keys and values in the cache, and the residual stream of each prompt's last token.
 
    Two warpgroups multiply what bulk copies have brought to stages of LDS, ahead of them and across tiles. There is no producer
-   warp, since with a third warpgroup threads would have too few registers. A copy takes the warp that issues it some 70
-   cycles, whatever its size. So copies are large, and all warps share them, when all have read what was there.
+   warp: with a ninth warp, threads would have 168 registers. A copy takes the warp that issues it some 70 cycles, whatever its
+   size, so copies are large, and all warps share them. They fill the stage that all warps have read one stage ago, so that no
+   warp waits for another one.
 
    A product is divided into tiles of PREFILL_TILE_ROWS rows by 64, 128 or 192 columns (prefill_width). A warpgroup has every
    other block of 64 rows and keeps its sums in registers. The activations of these tasks are stored as their stages
@@ -25,19 +26,16 @@
 #define PREFILL_WARPS 8u
 #define PREFILL_THREADS (PREFILL_WARPS * 32)
 #define PREFILL_STAGES_BYTES (224u << 10)
-#define PREFILL_WEIGHTS_BYTES (96u << 10) /* of them for the weights of products */
-#define MBARS_BYTES 16u                   /* of a stage's mbarriers */
-#define PREFILL_MBARS 16u                 /* of all stages, at most */
+#define MBARS_BYTES 16u   /* of a stage's mbarriers */
+#define PREFILL_MBARS 16u /* of all stages, at most */
 #define PREFILL_ARGS                                                                               \
     (PREFILL_STAGES_BYTES + PREFILL_MBARS * MBARS_BYTES) /* where the task's arguments are */
 #define PREFILL_LDS_BYTES (PREFILL_STAGES_BYTES + 1024)
 typedef char prefill_args_fit[PREFILL_ARGS + sizeof(task_args) <= PREFILL_LDS_BYTES ? 1 : -1];
 #define SQUARED_COLUMNS 32u /* columns whose squares are added up together */
 
-/* A stage of rows has WGMMA_K k's of a tile's rows, one of weights WEIGHTS_K k's of its columns. */
+/* A stage of products has WGMMA_K k's of a tile's rows, then of its columns. */
 #define STAGE_ROW_BYTES (WGMMA_K * 2)
-#define WEIGHTS_K (2 * WGMMA_K)
-#define WEIGHTS_ROWS (WEIGHTS_K / WGMMA_K) /* stages of rows */
 
 /* Position of an activation: the stages of a tile of rows follow one another. */
 FLEET_HOST_DEVICE size_t prefill_at(uint32_t row, uint32_t k, uint32_t width)
@@ -167,72 +165,61 @@ FLEET_DEVICE tile_weights tile_weights_of(const task_args *task, uint32_t tile)
     w.step = own * inner_k * TILE_N;
     return w;
 }
-typedef char
-    a_stage_has_whole_blocks[K_ALIGN % WEIGHTS_K == 0 && WEIGHTS_K % WGMMA_K == 0 ? 1 : -1];
 
-/* The next stages to be copied, of the worker's tiles one after the other. */
-typedef struct rows_copies {
+/* The next stage to be copied, of the worker's tiles one after the other: what the lane copies of each, if anything. Lane 0 has
+   the warp's share of the rows, each lane after it some columns. */
+typedef struct prefill_copies {
     const act_t *from;
-    uint32_t bytes, tile, left; /* left: stages of the tile */
-    uint32_t turn;              /* the warp that copies */
+    uint32_t to, bytes;       /* in the stage */
+    uint32_t step, last_step; /* to the next WGMMA_K k's; and to those after STAGE_K */
+    uint32_t warp_bytes;      /* of all lanes */
+    uint32_t tile, k;
     ring_place at;
-} rows_copies;
-typedef struct weights_copies {
-    const bf16 *from;          /* of a lane */
-    uint32_t next, after_next; /* how far the next stage is, and from there the one after it */
-    uint32_t tile, left;
-    ring_place at;
-} weights_copies;
+} prefill_copies;
 
-FLEET_DEVICE void copy_rows(rows_copies *c, const task_args *task, const prefill_tiles *t,
-                            const prefill_ring *r, uint32_t rows, uint32_t workers)
+/* A copy of weights has eight columns, or in the layout for large M TILE_N columns. Panels are padded with zeros to K_ALIGN
+   k's. */
+FLEET_DEVICE void prefill_copies_begin(prefill_copies *c, const task_args *task,
+                                       const prefill_tiles *t, uint32_t rows, uint32_t x_bytes,
+                                       const uint32_t width)
 {
-    if (c->tile >= t->tiles) return;
-    if (!c->left) {
-        const uint32_t row = c->tile % t->across * PREFILL_TILE_ROWS, left = rows - row;
-        c->from = task->x + (size_t)row * task->shape.k, c->left = task->shape.k / WGMMA_K;
-        c->bytes =
-            (left < PREFILL_TILE_ROWS ? ceil_div(left, VECTOR) * VECTOR : PREFILL_TILE_ROWS) *
-            STAGE_ROW_BYTES;
-    }
-    if (own_warp() == c->turn) {
-        ring_await_free(r, c->at, c->bytes);
-        if (own_lane() == 0)
-            copy_bulk(ring_stage(r, c->at), c->from, c->bytes, ring_full(r, c->at));
-    }
-    ring_next(r, &c->at);
-    c->from += PREFILL_TILE_ROWS * WGMMA_K, c->turn = (c->turn + 1) % PREFILL_WARPS;
-    if (!--c->left) c->tile += workers;
-}
-/* A copy has eight columns, or in the layout for large M WGMMA_K k's of TILE_N columns. Lanes of all warps make one each.
-   Panels are padded with zeros to K_ALIGN k's. */
-#define WEIGHTS_COPY (VECTOR * WEIGHTS_K) /* weights of a copy */
-FLEET_DEVICE void copy_weights(weights_copies *c, const task_args *task, const prefill_tiles *t,
-                               const prefill_ring *r, uint32_t workers, const uint32_t width)
-{
-    const uint32_t is_large_m = task->inner_k == WGMMA_K, lanes = width / VECTOR / PREFILL_WARPS;
-    const uint32_t lane = own_lane(), copy = own_warp() + lane % lanes * PREFILL_WARPS;
-    const uint32_t tile = copy / 2, half = copy % 2;
-    const uint32_t to =
-        is_large_m ? half * width * WGMMA_K + tile * WEIGHTS_COPY : copy * WEIGHTS_COPY;
-    uint32_t next;
-    if (c->tile >= t->tiles) return;
-    if (!c->left) {
-        const uint32_t own = c->tile / t->across * (width / TILE_N) + tile,
+    const uint32_t is_large_m = task->inner_k == WGMMA_K, columns = is_large_m ? TILE_N : VECTOR;
+    const uint32_t all = width / columns, warp = own_warp(), lane = own_lane();
+    const uint32_t row = c->tile % t->across * PREFILL_TILE_ROWS;
+    const uint32_t own_rows = rows - row < PREFILL_TILE_ROWS ? rows - row : PREFILL_TILE_ROWS;
+    const uint32_t share = x_bytes / PREFILL_WARPS, begin = warp * share,
+                   end = ceil_div(own_rows, VECTOR) * VECTOR * STAGE_ROW_BYTES;
+    const uint32_t rows_bytes = begin >= end ? 0 : end - begin < share ? end - begin : share;
+    const uint32_t copies = warp < all ? ceil_div(all - warp, PREFILL_WARPS) : 0;
+    c->warp_bytes = rows_bytes + copies * columns * STAGE_ROW_BYTES;
+    if (lane == 0) {
+        c->from = task->x + (size_t)row * task->shape.k + begin / sizeof(act_t);
+        c->to = begin, c->bytes = rows_bytes;
+        c->step = c->last_step = PREFILL_TILE_ROWS * WGMMA_K;
+    } else {
+        const uint32_t copy = warp + (lane - 1) * PREFILL_WARPS, column = copy * columns;
+        const uint32_t own = (c->tile / t->across * width + column) / TILE_N,
                        last = task->shape.n / TILE_N - 1;
         const tile_weights w = tile_weights_of(task, own < last ? own : last);
-        c->from = w.from + half * (is_large_m ? w.step : STAGE_HALF);
-        c->next = is_large_m ? 2 * w.step : WEIGHTS_COPY;
-        c->after_next = is_large_m ? c->next : w.step - WEIGHTS_COPY;
-        c->left = ceil_div(task->shape.k, WEIGHTS_K);
+        c->from = w.from + column % TILE_N / VECTOR * STAGE_HALF;
+        c->to = x_bytes + column * STAGE_ROW_BYTES;
+        c->bytes = lane <= copies ? columns * STAGE_ROW_BYTES : 0;
+        c->step = is_large_m ? w.step : VECTOR * WGMMA_K;
+        c->last_step = is_large_m ? w.step : w.step - (STAGE_K - WGMMA_K) * VECTOR;
     }
-    ring_await_free(r, c->at, lanes * WEIGHTS_COPY * 2);
-    if (lane < lanes)
-        copy_bulk(ring_stage(r, c->at) + to * 2, c->from, WEIGHTS_COPY * 2, ring_full(r, c->at));
+}
+FLEET_DEVICE void prefill_copy(prefill_copies *c, const task_args *task, const prefill_tiles *t,
+                               const prefill_ring *r, uint32_t rows, uint32_t workers,
+                               uint32_t x_bytes, const uint32_t width)
+{
+    if (c->tile >= t->tiles) return;
+    if (!c->k) prefill_copies_begin(c, task, t, rows, x_bytes, width);
+    ring_await_free(r, c->at, c->warp_bytes);
+    if (c->bytes) copy_bulk(ring_stage(r, c->at) + c->to, c->from, c->bytes, ring_full(r, c->at));
     ring_next(r, &c->at);
-    c->from += c->next;
-    next = c->next, c->next = c->after_next, c->after_next = next;
-    if (!--c->left) c->tile += workers;
+    c->k += WGMMA_K;
+    c->from += c->k % STAGE_K ? c->step : c->last_step;
+    if (c->k == task->shape.k) c->k = 0, c->tile += workers;
 }
 
 FLEET_DEVICE void prefill_multiply(float *sum, wgmma_desc rows, wgmma_desc columns,
@@ -363,45 +350,35 @@ FLEET_DEVICE void prefill_epilogue(const task_args *task, const float *sums, con
 FLEET_DEVICE void prefill_product(const fleet_ctx *ctx, const task_args *task, uint32_t rows,
                                   const uint32_t blocks, const uint32_t width)
 {
-    const uint32_t w_bytes = width * WEIGHTS_K * 2, w_stages = PREFILL_WEIGHTS_BYTES / w_bytes;
     const uint32_t x_bytes = blocks * 128 * STAGE_ROW_BYTES,
-                   x_stages = (PREFILL_STAGES_BYTES - PREFILL_WEIGHTS_BYTES) / x_bytes;
+                   stage_bytes = x_bytes + width * STAGE_ROW_BYTES,
+                   stages = PREFILL_STAGES_BYTES / stage_bytes;
     const prefill_tiles t = prefill_tiles_of(task, rows, width);
-    const prefill_ring w = ring_of(ctx, 0, 0, w_stages, w_bytes, PREFILL_WARPS),
-                       x = ring_of(ctx, PREFILL_WEIGHTS_BYTES, w_stages, x_stages, x_bytes, 1);
+    const prefill_ring ring = ring_of(ctx, 0, 0, stages, stage_bytes, PREFILL_WARPS);
     const uint32_t warp = own_warp(), workers = prefill_workers(ctx);
-    const uint32_t is_large_m = task->inner_k == WGMMA_K;
-    /* Bytes between groups of eight columns of a stage, and between its WGMMA_K k's. */
-    const uint32_t stride = (is_large_m ? WGMMA_K : WEIGHTS_K) * VECTOR * 2;
-    const uint32_t sub_bytes = (is_large_m ? width : VECTOR) * STAGE_ROW_BYTES;
     uint32_t scaled = UINT32_MAX; /* the row of the tile that `scale` is of */
     float scale[4];
-    ring_place x_at = {0, 0}, w_at = {0, 0};
-    rows_copies xc;
-    weights_copies wc;
-    memset(&xc, 0, sizeof xc);
-    memset(&wc, 0, sizeof wc);
-    xc.tile = wc.tile = prefill_worker(ctx);
+    ring_place at = {0, 0};
+    prefill_copies c;
+    memset(&c, 0, sizeof c);
+    c.tile = prefill_worker(ctx);
     rings_open(ctx);
-    for (uint32_t i = 0; i + 1 < w_stages; i++) copy_weights(&wc, task, &t, &w, workers, width);
-    for (uint32_t i = 0; i + 1 < x_stages; i++) copy_rows(&xc, task, &t, &x, rows, workers);
+    for (uint32_t i = 0; i + 2 < stages; i++)
+        prefill_copy(&c, task, &t, &ring, rows, workers, x_bytes, width);
     for (uint32_t i = prefill_worker(ctx); i < t.tiles; i += workers) {
         const uint32_t row = i % t.across * PREFILL_TILE_ROWS, column = i / t.across * width;
         const uint32_t own_row = row + warp / 4 * 64 + warp % 4 * 16 + own_lane() / 4;
-        uint32_t used_x = 0, used_w = 0;
+        uint32_t used = 0;
         float sum[192];
         if (row != scaled) prefill_scales(task, scale, own_row, rows, blocks);
         scaled = row;
         UNROLLED
         for (uint32_t j = 0; j < blocks * width / 2; j++) sum[j] = 0;
         ROLLED
-        for (uint32_t k = 0; k < task->shape.k; k += WGMMA_K, ring_next(&x, &x_at)) {
-            const uint32_t sub = k % WEIGHTS_K / WGMMA_K, stage = ring_stage(&x, x_at);
-            const wgmma_desc columns =
-                wgmma_desc_of(ring_stage(&w, w_at) + sub * sub_bytes, stride);
-            if (!sub)
-                mbar_wait(ring_full(&w, w_at), w_at.use); /* pair: the copies, which complete it */
-            mbar_wait(ring_full(&x, x_at), x_at.use);     /* pair: as above */
+        for (uint32_t k = 0; k < task->shape.k; k += WGMMA_K, ring_next(&ring, &at)) {
+            const uint32_t stage = ring_stage(&ring, at);
+            const wgmma_desc columns = wgmma_desc_of(stage + x_bytes, VECTOR * STAGE_ROW_BYTES);
+            mbar_wait(ring_full(&ring, at), at.use); /* pair: the copies, which complete it */
             wgmma_fence();
             UNROLLED
             for (uint32_t b = 0; b < blocks; b++)
@@ -410,27 +387,18 @@ FLEET_DEVICE void prefill_product(const fleet_ctx *ctx, const task_args *task, u
                                                VECTOR * STAGE_ROW_BYTES),
                                  columns, width);
             wgmma_commit();
+            prefill_copy(&c, task, &t, &ring, rows, workers, x_bytes, width);
             wgmma_wait_but_last();
-            /* The stages before were read. Pair: ring_await_free. */
-            mbar_arrive_if(used_x, used_x != 0);
-            mbar_arrive_if(used_w, used_w != 0);
-            used_x = ring_free(&x, x_at), used_w = 0;
-            copy_rows(&xc, task, &t, &x, rows, workers);
-            if (!sub) copy_weights(&wc, task, &t, &w, workers, width);
-            if (sub + 1 == WEIGHTS_ROWS || k + WGMMA_K == task->shape.k) {
-                used_w = ring_free(&w, w_at);
-                ring_next(&w, &w_at);
-            }
+            mbar_arrive_if(used, used != 0); /* the stage before was read. Pair: ring_await_free */
+            used = ring_free(&ring, at);
         }
         wgmma_wait_all();
-        mbar_arrive_if(used_x, 1);
-        mbar_arrive_if(used_w, 1);
+        mbar_arrive_if(used, 1);
         prefill_epilogue(task, sum, scale, own_row, column + own_lane() % 4 * 2, rows, blocks,
                          width);
     }
     fleet_barrier(ctx);
-    ring_close(ctx, &x);
-    ring_close(ctx, &w);
+    ring_close(ctx, &ring);
 }
 
 /* The width of tiles, in columns. What takes time is to bring rows and weights from L2: the sum of all tiles', or the busiest
