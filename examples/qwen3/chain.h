@@ -8,13 +8,13 @@
 
 typedef char a_row_is_routed[QWEN3_MAX_EXPERTS <= ROUTE_SCORES ? 1 : -1];
 
-/* Tasks of a step. An upper bound: GPUs have no task that combines KV splits, not each session draws, and only a
-   server has gates. Of several ranks, a task is one for each of them. */
+/* Tasks of a step. An upper bound: GPUs have no task that combines KV splits, not each session draws, only a server has
+   gates, and only the kernel that takes prompts adds up parts. Of several ranks, a task is one for each of them. */
 static uint32_t count_tasks(const model *m)
 {
     uint32_t n = m->ranks > 1 ? 5 : 4;
     for (uint32_t i = 0; i < m->config.layers; i++)
-        n += m->layers[i].sparse ? (m->ranks > 1 ? 10u : 9u) : 7u;
+        n += m->layers[i].sparse ? (m->ranks > 1 ? 10u : 9u) : 8u;
     return n;
 }
 

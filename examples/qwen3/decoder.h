@@ -42,10 +42,17 @@ typedef struct prefill_block {
     uint32_t row, rows; /* its first row in the step, and how many it has */
     uint32_t position, table_row;
 } prefill_block;
+/* How a product is divided among workers: tiles of `width` columns, and of each tile `parts` ranges of part_k k's, the last one
+   what is left. */
+typedef struct prefill_division {
+    uint32_t width, parts, part_k;
+} prefill_division;
+enum { PREFILL_QKV, PREFILL_O, PREFILL_GATE_UP, PREFILL_DOWN, PREFILL_PRODUCTS };
 typedef struct prefill_step {
     uint32_t rows, first;         /* and its first row in prefill_rows */
     uint32_t blocks, first_block; /* likewise in prefill_blocks */
     uint32_t ends, first_end;     /* likewise in prefill_ends: the prompts that end in it */
+    prefill_division division[PREFILL_PRODUCTS];
 } prefill_step;
 typedef struct prefill_end {
     uint32_t sequence, row; /* the row of the step that has its last token */
@@ -81,8 +88,9 @@ typedef struct decoder {
     /* [MAX_ROWS][hidden]: h times the next norm's weights; twice where there are two terms, like
        attended and gated; act_at has the order */
     act_t *x;
-    float *squares;             /* [MAX_ROWS][hidden / TILE_N]: the sum of h's squares, by tile */
-    float *qkv;                 /* [MAX_ROWS][(heads + 2 kv_heads) head_dim] */
+    float *squares; /* [MAX_ROWS][hidden / TILE_N]: the sum of h's squares, by tile */
+    /* [MAX_ROWS][(heads + 2 kv_heads) head_dim]; of the kernel that takes prompts also the parts of a product, [parts][rows][columns] */
+    float *qkv;
     float *kv_partials;         /* [MAX_ROWS][heads][max_splits][kv_partial_size()] */
     uint32_t *splits_done;      /* [MAX_ROWS][heads]: splits that are done; 0 between steps */
     kv_t *cache;                /* keys and values, and where they are: kv_pages.h */
@@ -119,6 +127,8 @@ typedef struct decoder {
     const prefill_block *prefill_blocks;
     const prefill_end *prefill_ends;
     float *prefill_last; /* [sequences][hidden]: the residual stream of the prompts' last tokens */
+    uint32_t
+        prefill_adds; /* 1: products that add to the residual stream may be divided into parts */
     /* Of several ranks (tasks/ranks.h), else zeros: their regions, and in that of this rank [2][summand_quads], what the
        ranks' sums of o and of down or the experts are, and after them its heads_of. Its experts are the only ones whose
        weights it has. */
@@ -187,11 +197,13 @@ typedef struct __attribute__((aligned(16))) task_args { /* a weight pipeline may
         *summands;    /* of several ranks: where they exchange the sums of this task; else null */
     kv_t *cache;      /* of this layer: kv_pages.h */
     uint64_t session; /* unique to the session: when it was opened, in ns */
+    uint32_t
+        product; /* of the kernel that takes prompts: PREFILL_..., of this task or of the one whose parts it adds up */
     /* Only in a worker's own copy (own_args): the rows of the step, and its number; a reciprocal of the rows, for fast_div;
        and if `early`, which panels are the worker's. */
     uint32_t rows, rows_epoch, rows_reciprocal;
     uint32_t early; /* 1: the prefetch has copied the arguments */
-    uint32_t first_panel, end_panel, step_panel, unused;
+    uint32_t first_panel, end_panel, step_panel;
 } task_args;
 
 #endif /* QWEN3_DECODER_H */

@@ -1,15 +1,15 @@
 /* prefill.h: takes prompts in steps of many rows, with a kernel of its own, before the launch that decodes (NVIDIA, compute
    capability 9.0a; nvidia/prefill.h has its tasks). The host knows all prompts, so it lays out all steps beforehand.
 
-       embed -> [ qkv -> heads -> attend -> o -> gate_up -> down ] x layers -> keep
+       embed -> [ qkv -> heads -> attend -> o -> add -> gate_up -> down -> add ] x layers -> keep
 
-   The steps leave keys and values in the cache, and of each prompt's last token the residual stream after the last layer.
+   Tasks `add` exist if some step has so few rows that o or down is divided into parts (prefill_divide). The steps leave keys and values in the cache, and of each prompt's last token the residual stream after the last layer.
    From this a launch of one step by the kernel that decodes chooses the first tokens:
 
        embed -> lm_head -> draw -> next
 
-   It is the first step of all sequences, but for its layers. The bits of a row depend neither on the step that it is in nor
-   on the rows beside it. */
+   It is the first step of all sequences, but for its layers. The bits of a row depend on how many rows its step has, but not on
+   the other rows. */
 #ifndef QWEN3_PREFILL_H
 #define QWEN3_PREFILL_H
 
@@ -47,6 +47,12 @@ static uint32_t prefill_tokens(const batch *b)
 }
 
 #if defined(FLEET_CUDA)
+/* Floats of a product's parts, at most: there are no more parts of tiles than workers. */
+static uint64_t most_parts(uint64_t workers)
+{
+    return workers * PREFILL_TILE_ROWS * PREFILL_COLUMNS;
+}
+
 /* Memory for the activations of max_rows rows, and the last ones of `sequences` prompts; d: the session's. */
 static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d, const model *m,
                             uint32_t sequences)
@@ -59,7 +65,9 @@ static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d
     p->d.x = (act_t *)memory_get(mem, "prompts", rows * d->hidden * sizeof(act_t));
     p->d.squares = (float *)memory_get(mem, "prompts",
                                        rows * ceil_div(d->hidden, SQUARED_COLUMNS) * sizeof(float));
-    p->d.qkv = (float *)memory_get(mem, "prompts", rows * (q + 2 * kv) * 4);
+    p->d.qkv = (float *)memory_get(mem, "prompts",
+                                   (rows * (q + 2 * kv) + most_parts(d->chiplets * d->workers)) *
+                                       sizeof(float));
     p->d.attended = (act_t *)memory_get(mem, "prompts", rows * q * sizeof(act_t));
     p->d.gated = (act_t *)memory_get(mem, "prompts", rows * m->ffn * sizeof(act_t));
     p->d.prefill_last =
@@ -75,6 +83,43 @@ static uint32_t prefill_rows_of(const model *m, uint32_t wanted, uint64_t tokens
     return tokens < rows ? (uint32_t)tokens : rows;
 }
 
+/* The shapes of a layer's products. */
+static void prefill_shapes(const model *m, const decoder *d, fleet_linear *shapes)
+{
+    const uint32_t q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
+    shapes[PREFILL_QKV] = linear_shape_of(q + 2 * kv, d->hidden, 1);
+    shapes[PREFILL_O] = linear_shape_of(d->hidden, q, 1);
+    shapes[PREFILL_GATE_UP] = linear_shape_of(2 * m->ffn, d->hidden, 1);
+    shapes[PREFILL_DOWN] = linear_shape_of(d->hidden, m->ffn, 1);
+}
+/* Divides the products of all steps among the workers. *adds: 1: some of o or down have parts. */
+static void prefill_divide_steps(const model *m, const decoder *d, prefill_step *steps, uint32_t n,
+                                 uint32_t *adds)
+{
+    static const epilogue ends[PREFILL_PRODUCTS] = {EPILOGUE_STORE, EPILOGUE_RESIDUAL,
+                                                    EPILOGUE_SILU, EPILOGUE_RESIDUAL};
+    fleet_linear shapes[PREFILL_PRODUCTS];
+    prefill_shapes(m, d, shapes);
+    *adds = 0;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < PREFILL_PRODUCTS; k++) {
+            steps[i].division[k] =
+                prefill_divide(&shapes[k], ends[k], steps[i].rows, d->chiplets * d->workers);
+            *adds |= ends[k] == EPILOGUE_RESIDUAL && steps[i].division[k].parts > 1;
+        }
+}
+
+/* After a product that adds to the residual stream: adds up its parts, if there are any. */
+static void append_add(chain *c, const char *name, uint32_t layer, uint32_t product,
+                       const float *next_norm)
+{
+    task_args *task = &c->tasks[c->n - 1];
+    task->product = product;
+    if (!c->d->prefill_adds) return;
+    task = append_task(c, name, layer, prefill_set_prefill_add, FLEET_LEVEL_DEVICE);
+    task->product = product, task->norm = next_norm;
+}
+
 static fleet_graph *prefill_graph(const model *m, const decoder *d, task_args *tasks)
 {
     const uint32_t q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
@@ -85,6 +130,7 @@ static fleet_graph *prefill_graph(const model *m, const decoder *d, task_args *t
     append_columns(&c, "embed", NO_LAYER, prefill_set_prefill_embed, m->layers[0].input_norm);
     for (uint32_t i = 0; i < m->config.layers; i++) {
         const model_layer *l = &m->layers[i];
+        const float *next_norm = i + 1 < m->config.layers ? l[1].input_norm : m->norm;
         kv_t *cache = d->cache + layer_cache_size(d) * i;
         task_args *task = append_linear(&c, "qkv", i, l->qkv, d->x, q + 2 * kv, d->hidden);
         epilogue_store(task, d->qkv, q + 2 * kv);
@@ -94,7 +140,10 @@ static fleet_graph *prefill_graph(const model *m, const decoder *d, task_args *t
         task->cache = cache;
         task = append_linear(&c, "o", i, l->o, d->attended, d->hidden, q);
         epilogue_residual(task, l->post_norm);
-        append_dense(&c, l, i, i + 1 < m->config.layers ? l[1].input_norm : m->norm);
+        append_add(&c, "o_add", i, PREFILL_O, l->post_norm);
+        append_dense(&c, l, i, next_norm);
+        c.tasks[c.n - 2].product = PREFILL_GATE_UP;
+        append_add(&c, "down_add", i, PREFILL_DOWN, next_norm);
     }
     append_task(&c, "keep", NO_LAYER, prefill_set_prefill_keep, FLEET_LEVEL_DEVICE);
     return c.g;
@@ -227,6 +276,7 @@ static int prefill_prepare(prefill_run *p, device_memory *mem, const model *m, b
         prefill_fail(mem->error, "no memory is left");
     if (!mem->error[0]) {
         p->steps = l.n_steps;
+        prefill_divide_steps(m, &p->d, l.steps, l.n_steps, &p->d.prefill_adds);
         p->d.prefill = (const prefill_step *)memory_copy(mem, "prompts", l.steps,
                                                          (uint64_t)l.n_steps * sizeof *l.steps);
         p->d.prefill_rows = (const token_row *)memory_copy(mem, "prompts", l.rows,

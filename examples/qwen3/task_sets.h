@@ -80,7 +80,7 @@ DECODER_DISPATCH(served_large_m, SERVED_LARGE_M_TASKS, LARGE_M_STREAMS)
 #define PREFILL_TASKS(TILE_, P)                                                                    \
     TILE_(P, prefill_embed)                                                                        \
     TILE_(P, prefill_linear)                                                                       \
-    TILE_(P, prefill_attend) TILE_(P, prefill_heads) TILE_(P, prefill_keep)
+    TILE_(P, prefill_attend) TILE_(P, prefill_heads) TILE_(P, prefill_add) TILE_(P, prefill_keep)
 typedef task_args prefill_set;
 FLEET_DISPATCH(prefill_set, PREFILL_TASKS)
 #endif

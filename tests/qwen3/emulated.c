@@ -1947,14 +1947,18 @@ static void attention_is_near_a_plain_one(test_run *t)
 
 typedef struct prefill_case {
     uint32_t rows, k, columns, workers;
-    uint32_t panel_tiles, inner_k; /* of the packed weights */
-    uint32_t epilogue, width;      /* width: of the tiles, that this is to be */
+    uint32_t panel_tiles, inner_k;   /* of the packed weights */
+    uint32_t epilogue, width, parts; /* of the tiles, that these are to be */
 } prefill_case;
 
 static void run_prefill_linear(const fleet_ctx *ctx, void *args)
 {
     const fleet_status status = prefill_linear(*ctx, (const task_args *)args);
     if (status) complain("a tile fails with status", (uint32_t)status);
+}
+static void run_prefill_add(const fleet_ctx *ctx, void *args)
+{
+    if (prefill_add(*ctx, (const task_args *)args)) complain("a tile fails", 0);
 }
 static void launch_prefill(lane_function function, void *args, uint32_t workers)
 {
@@ -1974,11 +1978,11 @@ static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t nu
                    parts = ceil_div(hidden, SQUARED_COLUMNS);
     uint16_t *x = halves((size_t)all * k), *weights = halves((size_t)panels * tile * padded);
     uint16_t *next = halves((size_t)all * n);
-    float *plain = floats_of((size_t)n * k), *floats = floats_of((size_t)all * n);
+    float *plain = floats_of((size_t)n * k), *floats = floats_of((size_t)all * n * PREFILL_PARTS);
     float *h = floats_of((size_t)all * n), *before = floats_of((size_t)all * n);
     float *norm = floats_of(n), *squares = floats_of((size_t)all * parts);
     uint8_t *marked = (uint8_t *)malloc((size_t)all * k / BLOCK_K);
-    prefill_step step_of = {rows, 0, 0, 0};
+    prefill_step step_of = {rows, 0, 0, 0, 0, 0, {{0, 0, 0}}};
     double *wants = (double *)calloc(n, sizeof *wants);
     static task_args o;
     if (!marked || !wants) abort();
@@ -1987,12 +1991,14 @@ static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t nu
     memset(&o, 0, sizeof o);
     o.shape.n = n, o.shape.k = k, o.shape.tile_n = tile, o.inner_k = p->inner_k;
     o.panel_bytes = tile * padded * 2, o.weights = weights, o.x = x, o.epilogue = p->epilogue;
-    o.rmsnorm = !is_residual, o.floats = floats, o.acts = next, o.norm = norm;
+    o.rmsnorm = !is_residual, o.d.qkv = floats, o.acts = next, o.norm = norm;
     o.columns = p->epilogue == EPILOGUE_SILU ? n / 2 : n;
     o.d.hidden = hidden, o.d.eps = 1e-6f, o.d.prefill = &step_of;
     o.d.chiplets = 1, o.d.workers = p->workers;
     o.d.h = h, o.d.x = next, o.d.squares = squares;
-    CHECK_INT(prefill_width(&o, rows, p->workers), p->width);
+    step_of.division[0] = prefill_divide(&o.shape, (epilogue)p->epilogue, rows, p->workers);
+    CHECK_INT(step_of.division[0].width, p->width);
+    CHECK_INT(step_of.division[0].parts, p->parts);
     for (uint32_t i = 0; i < n; i++) norm[i] = 1 + whole_number() / 16;
     for (uint32_t i = 0; i < rows * n; i++) before[i] = h[i] = whole_number();
     for (uint32_t r = 0; r < rows; r++)
@@ -2016,6 +2022,7 @@ static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t nu
     may_read.marked = marked;
     may_copy.from = weights, may_copy.values = (size_t)panels * tile * padded;
     launch_prefill(run_prefill_linear, &o, p->workers);
+    if (!complaint[0] && is_residual) launch_prefill(run_prefill_add, &o, p->workers);
     if (complaint[0]) test_fail(t, __FILE__, __LINE__, "case %u: %s", number, complaint);
     for (uint32_t r = 0; r < rows; r++) {
         double all_squares = 0;
@@ -2027,6 +2034,7 @@ static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t nu
         for (uint32_t c = 0; c < n && !t->failed_here; c++) {
             float got = floats[r * n + c];
             double want = 0, room;
+            for (uint32_t i = 1; i < p->parts; i++) got += floats[(i * rows + r) * n + c];
             for (uint32_t i = 0; i < k; i++)
                 want += (double)float_of_bf16(x[prefill_at(r, i, k)]) * (double)plain[c * k + i];
             if (is_residual) {
@@ -2066,12 +2074,15 @@ static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t nu
 static void prompts_products_are_exact(test_run *t)
 {
     static const prefill_case cases[] = {
-        {5, 64, 16, 2, 1, STAGE_K, EPILOGUE_STORE, 64},
-        {70, 192, 256, 1, 12, WGMMA_K, EPILOGUE_SILU, 128},
-        {20, 640, 256, 1, 3, STAGE_K, EPILOGUE_RESIDUAL, 128},
-        {257, 320, 272, 4, 3, STAGE_K, EPILOGUE_STORE, 192},
-        {130, 128, 192, 6, 2, STAGE_K, EPILOGUE_RESIDUAL, 64},
-        {131, 64, 512, 1, 7, WGMMA_K, EPILOGUE_RESIDUAL, 128},
+        {5, 64, 16, 2, 1, STAGE_K, EPILOGUE_STORE, 64, 1},
+        {70, 192, 256, 1, 12, WGMMA_K, EPILOGUE_SILU, 128, 1},
+        {20, 640, 256, 1, 3, STAGE_K, EPILOGUE_RESIDUAL, 128, 1},
+        {257, 320, 272, 4, 3, STAGE_K, EPILOGUE_STORE, 192, 1},
+        {130, 128, 192, 6, 2, STAGE_K, EPILOGUE_RESIDUAL, 64, 1},
+        {131, 64, 512, 1, 7, WGMMA_K, EPILOGUE_RESIDUAL, 128, 1},
+        {70, 2624, 192, 6, 2, STAGE_K, EPILOGUE_RESIDUAL, 192, 6},
+        {140, 2112, 176, 5, 7, WGMMA_K, EPILOGUE_STORE, 192, 5},
+        {40, 1088, 400, 3, 2, STAGE_K, EPILOGUE_SILU, 192, 1},
     };
     drawn = 5;
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -2107,7 +2118,7 @@ static void check_prefill_attention(test_run *t, const prefill_attention *c, uin
     uint32_t table[SEQUENCES * TABLE_PAGES], n_rows = 0, n_blocks = 0;
     token_row *row = (token_row *)calloc(rows, sizeof *row);
     prefill_block *blocks = (prefill_block *)calloc(rows, sizeof *blocks);
-    prefill_step step_of = {rows, 0, 0, 0};
+    prefill_step step_of = {rows, 0, 0, 0, 0, 0, {{0, 0, 0}}};
     decoder_and_op a;
     if (!row || !blocks) abort();
     memset(&a, 0, sizeof a);
@@ -2198,7 +2209,7 @@ static void prompts_are_embedded(test_run *t)
     static float h[ROWS * HIDDEN] __attribute__((aligned(16))), squares[ROWS * PARTS_OF_ROW];
     static float norm[HIDDEN] __attribute__((aligned(16)));
     static act_t x[PREFILL_TILE_ROWS * HIDDEN] __attribute__((aligned(16)));
-    prefill_step step_of = {ROWS, 0, 0, 0};
+    prefill_step step_of = {ROWS, 0, 0, 0, 0, 0, {{0, 0, 0}}};
     drawn = 7;
     memset(&o, 0, sizeof o);
     o.d.hidden = HIDDEN, o.d.embedding = embedding, o.d.h = h, o.d.x = x, o.d.squares = squares;

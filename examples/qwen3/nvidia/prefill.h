@@ -6,9 +6,9 @@
    size, so copies are large, and all warps share them. They fill the stage that all warps have read one stage ago, so that no
    warp waits for another one.
 
-   A product is divided into tiles of PREFILL_TILE_ROWS rows by 64, 128 or 192 columns (prefill_width). A warpgroup has every
-   other block of 64 rows and keeps its sums in registers. The activations of these tasks are stored as their stages
-   (prefill_at).
+   A product is divided into tiles of PREFILL_TILE_ROWS rows by 64, 128 or 192 columns, and where these are too few for all
+   workers, a tile's k's into parts (split-K, prefill_divide), which the next task adds up. A warpgroup has every other block of
+   64 rows and keeps its sums in registers. The activations of these tasks are stored as their stages (prefill_at).
 
    Attention takes blocks of queries: the rows of a block and the heads that share a KV head, together PREFILL_QUERIES. A
    warpgroup multiplies 64 of them by FLASH_KEYS keys at a time, applies a running softmax to the scores in registers, and
@@ -44,6 +44,46 @@ FLEET_HOST_DEVICE size_t prefill_at(uint32_t row, uint32_t k, uint32_t width)
     const size_t stage = (size_t)(row / PREFILL_TILE_ROWS) * (width / WGMMA_K) + k / WGMMA_K;
     return ((stage * groups + row / VECTOR % groups) * 2 + k / BLOCK_K % 2) * ATOM +
            atom_at(row, k);
+}
+
+/* The epilogue that adds to the residual stream has no registers for wider tiles. */
+#define RESIDUAL_COLUMNS 128u
+#define PREFILL_COLUMNS 192u /* of a tile, at most */
+#define PREFILL_PARTS 8u     /* at most */
+/* What a worker might copy to LDS in the time that it takes to begin and to end a tile, and in that of a task that adds up
+   parts, in bytes. An H200's copies 50 KB in 1 us. */
+#define PREFILL_ITEM 200000u
+#define PREFILL_ADDING 250000u
+/* Divides a product of `rows` rows so that the worker with the most tiles has the least to copy to LDS, which takes longer than
+   to multiply it. Parts are stored and loaded again; those of the residual stream by a task that also adds it and stores it. */
+FLEET_HOST_DEVICE prefill_division prefill_divide(const fleet_linear *shape, epilogue end,
+                                                  uint32_t rows, uint32_t workers)
+{
+    const uint32_t across = ceil_div(rows, PREFILL_TILE_ROWS), k = shape->k;
+    const uint32_t tile_rows = rows < PREFILL_TILE_ROWS ? rows : PREFILL_TILE_ROWS;
+    const uint64_t sums_bytes = (uint64_t)rows * shape->n * sizeof(float) / workers;
+    prefill_division best = {0, 0, 0};
+    uint64_t least = UINT64_MAX;
+    for (uint32_t width = 64; width <= PREFILL_COLUMNS; width += 64) {
+        const uint32_t tiles = across * ceil_div(shape->n, width);
+        for (uint32_t wanted = 1; wanted <= PREFILL_PARTS; wanted++) {
+            const uint32_t part_k = ceil_div(ceil_div(k, wanted), STAGE_K) * STAGE_K;
+            const uint32_t parts = ceil_div(k, part_k);
+            uint64_t bytes = ceil_div(tiles * parts, workers) *
+                             ((uint64_t)part_k * (tile_rows + width) * 2 + PREFILL_ITEM);
+            if (parts > 1) {
+                if (end == EPILOGUE_SILU || tiles * parts > workers) break;
+                bytes += 2 * parts * sums_bytes;
+                if (end == EPILOGUE_RESIDUAL) bytes += PREFILL_ADDING + 6 * sums_bytes;
+            } else if (end == EPILOGUE_RESIDUAL && width > RESIDUAL_COLUMNS) {
+                continue;
+            }
+            if (bytes >= least) continue;
+            least = bytes;
+            best.width = width, best.parts = parts, best.part_k = part_k;
+        }
+    }
+    return best;
 }
 
 #if HAS_PREFILL
@@ -135,17 +175,33 @@ FLEET_DEVICE uint32_t prefill_workers(const fleet_ctx *ctx)
 
 /* ---- products ---- */
 
-/* The tiles of a product: tile t has rows t % across and columns t / across, so that workers that run at the same time
-   share weights. */
-typedef struct prefill_tiles {
-    uint32_t across, tiles;
-} prefill_tiles;
-FLEET_DEVICE prefill_tiles prefill_tiles_of(const task_args *task, uint32_t rows, uint32_t width)
+/* The work items of a product. Item i is part i % parts of tile i / parts; tile t has rows t % across and columns t / across, so
+   that workers that run at the same time share weights. */
+typedef struct prefill_items {
+    uint32_t across, parts, part_k, items;
+} prefill_items;
+FLEET_DEVICE prefill_items prefill_items_of(const task_args *task, const prefill_division *by,
+                                            uint32_t rows)
 {
-    prefill_tiles t;
-    t.across = ceil_div(rows, PREFILL_TILE_ROWS);
-    t.tiles = t.across * ceil_div(task->shape.n, width);
+    prefill_items t;
+    t.across = ceil_div(rows, PREFILL_TILE_ROWS), t.parts = by->parts, t.part_k = by->part_k;
+    t.items = t.across * ceil_div(task->shape.n, by->width) * by->parts;
     return t;
+}
+/* First row, first column, and range of k's of an item. */
+typedef struct prefill_item {
+    uint32_t part, row, column, k, end;
+} prefill_item;
+FLEET_DEVICE prefill_item prefill_item_of(const task_args *task, const prefill_items *t, uint32_t i,
+                                          const uint32_t width)
+{
+    const uint32_t tile = i / t->parts, column = tile / t->across, all = task->shape.k;
+    prefill_item item;
+    item.part = i - tile * t->parts;
+    item.row = (tile - column * t->across) * PREFILL_TILE_ROWS, item.column = column * width;
+    item.k = item.part * t->part_k;
+    item.end = all - item.k < t->part_k ? all : item.k + t->part_k;
+    return item;
 }
 
 /* Where the weights of a tile of TILE_N columns begin, and how far the next inner_k k's are. */
@@ -166,60 +222,63 @@ FLEET_DEVICE tile_weights tile_weights_of(const task_args *task, uint32_t tile)
     return w;
 }
 
-/* The next stage to be copied, of the worker's tiles one after the other: what the lane copies of each, if anything. Lane 0 has
+/* The next stage to be copied, of the worker's items one after the other: what the lane copies of each, if anything. Lane 0 has
    the warp's share of the rows, each lane after it some columns. */
 typedef struct prefill_copies {
     const act_t *from;
     uint32_t to, bytes;       /* in the stage */
     uint32_t step, last_step; /* to the next WGMMA_K k's; and to those after STAGE_K */
     uint32_t warp_bytes;      /* of all lanes */
-    uint32_t tile, k;
+    uint32_t item, k, end;
     ring_place at;
 } prefill_copies;
 
 /* A copy of weights has eight columns, or in the layout for large M TILE_N columns. Panels are padded with zeros to K_ALIGN
    k's. */
 FLEET_DEVICE void prefill_copies_begin(prefill_copies *c, const task_args *task,
-                                       const prefill_tiles *t, uint32_t rows, uint32_t x_bytes,
+                                       const prefill_items *t, uint32_t rows, uint32_t x_bytes,
                                        const uint32_t width)
 {
+    const prefill_item item = prefill_item_of(task, t, c->item, width);
     const uint32_t is_large_m = task->inner_k == WGMMA_K, columns = is_large_m ? TILE_N : VECTOR;
     const uint32_t all = width / columns, warp = own_warp(), lane = own_lane();
-    const uint32_t row = c->tile % t->across * PREFILL_TILE_ROWS;
-    const uint32_t own_rows = rows - row < PREFILL_TILE_ROWS ? rows - row : PREFILL_TILE_ROWS;
+    const uint32_t row = item.row,
+                   own_rows = rows - row < PREFILL_TILE_ROWS ? rows - row : PREFILL_TILE_ROWS;
     const uint32_t share = x_bytes / PREFILL_WARPS, begin = warp * share,
                    end = ceil_div(own_rows, VECTOR) * VECTOR * STAGE_ROW_BYTES;
     const uint32_t rows_bytes = begin >= end ? 0 : end - begin < share ? end - begin : share;
     const uint32_t copies = warp < all ? ceil_div(all - warp, PREFILL_WARPS) : 0;
+    c->k = item.k, c->end = item.end;
     c->warp_bytes = rows_bytes + copies * columns * STAGE_ROW_BYTES;
     if (lane == 0) {
-        c->from = task->x + (size_t)row * task->shape.k + begin / sizeof(act_t);
+        c->from = task->x + (size_t)row * task->shape.k + (size_t)item.k * PREFILL_TILE_ROWS +
+                  begin / sizeof(act_t);
         c->to = begin, c->bytes = rows_bytes;
         c->step = c->last_step = PREFILL_TILE_ROWS * WGMMA_K;
     } else {
         const uint32_t copy = warp + (lane - 1) * PREFILL_WARPS, column = copy * columns;
-        const uint32_t own = (c->tile / t->across * width + column) / TILE_N,
-                       last = task->shape.n / TILE_N - 1;
+        const uint32_t own = (item.column + column) / TILE_N, last = task->shape.n / TILE_N - 1;
         const tile_weights w = tile_weights_of(task, own < last ? own : last);
-        c->from = w.from + column % TILE_N / VECTOR * STAGE_HALF;
+        c->from = w.from + column % TILE_N / VECTOR * STAGE_HALF +
+                  (size_t)(item.k / task->inner_k) * w.step;
         c->to = x_bytes + column * STAGE_ROW_BYTES;
         c->bytes = lane <= copies ? columns * STAGE_ROW_BYTES : 0;
         c->step = is_large_m ? w.step : VECTOR * WGMMA_K;
         c->last_step = is_large_m ? w.step : w.step - (STAGE_K - WGMMA_K) * VECTOR;
     }
 }
-FLEET_DEVICE void prefill_copy(prefill_copies *c, const task_args *task, const prefill_tiles *t,
+FLEET_DEVICE void prefill_copy(prefill_copies *c, const task_args *task, const prefill_items *t,
                                const prefill_ring *r, uint32_t rows, uint32_t workers,
                                uint32_t x_bytes, const uint32_t width)
 {
-    if (c->tile >= t->tiles) return;
-    if (!c->k) prefill_copies_begin(c, task, t, rows, x_bytes, width);
+    if (c->item >= t->items) return;
+    if (c->k == c->end) prefill_copies_begin(c, task, t, rows, x_bytes, width);
     ring_await_free(r, c->at, c->warp_bytes);
     if (c->bytes) copy_bulk(ring_stage(r, c->at) + c->to, c->from, c->bytes, ring_full(r, c->at));
     ring_next(r, &c->at);
     c->k += WGMMA_K;
     c->from += c->k % STAGE_K ? c->step : c->last_step;
-    if (c->k == task->shape.k) c->k = 0, c->tile += workers;
+    if (c->k == c->end) c->item += workers;
 }
 
 FLEET_DEVICE void prefill_multiply(float *sum, wgmma_desc rows, wgmma_desc columns,
@@ -270,8 +329,6 @@ FLEET_DEVICE void store_act_pair(act_t *to, float first, float second)
     *(uint32_t *)(void *)to = act_of_float(first) | (uint32_t)act_of_float(second) << 16;
 }
 
-/* Wider tiles have no registers for it. */
-#define RESIDUAL_COLUMNS 128u
 /* Adds a lane's sums of row r to the residual stream, and stores the next product's input and the sums of squares. The loads
    of the row are issued before its first store, since the compiler would not move one across the other. */
 FLEET_DEVICE void add_residual(const task_args *task, const float *sum, uint32_t r, uint32_t column,
@@ -310,11 +367,13 @@ FLEET_DEVICE void add_residual(const task_args *task, const float *sum, uint32_t
     }
 }
 
-/* row, column: the lane's first ones. */
+/* row, column: the lane's first ones. parts: of the product; part: which one this is. */
 FLEET_DEVICE void prefill_epilogue(const task_args *task, const float *sums, const float *scale,
-                                   uint32_t row, uint32_t column, uint32_t rows,
-                                   const uint32_t blocks, const uint32_t width)
+                                   uint32_t row, uint32_t column, uint32_t rows, uint32_t parts,
+                                   uint32_t part, const uint32_t blocks, const uint32_t width)
 {
+    const uint32_t is_residual = task->epilogue == EPILOGUE_RESIDUAL,
+                   columns = is_residual ? task->d.hidden : task->columns;
     UNROLLED
     for (uint32_t n = 0; n < 2 * blocks; n++) {
         const float *sum = sums + n / 2 * (width / 2) + n % 2 * 2;
@@ -333,11 +392,11 @@ FLEET_DEVICE void prefill_epilogue(const task_args *task, const float *sums, con
                     store_act_pair(task->acts + prefill_at(r, c, task->columns), value[0],
                                    value[1]);
             }
-        } else if (task->epilogue == EPILOGUE_STORE) {
-            float *to = task->floats + (size_t)r * task->columns + column;
+        } else if (!is_residual || parts > 1) {
+            float *to = task->d.qkv + ((size_t)part * rows + r) * columns + column;
             UNROLLED
             for (uint32_t j = 0; j < width / 8; j++)
-                if (is_row && column + j * 8 < task->columns)
+                if (is_row && column + j * 8 < columns)
                     store_vec2(to + j * 8, sum[j * 4] * scale[n], sum[j * 4 + 1] * scale[n]);
         } else if (width <= RESIDUAL_COLUMNS) {
             add_residual(task, sum, r, column, is_row, width);
@@ -347,13 +406,13 @@ FLEET_DEVICE void prefill_epilogue(const task_args *task, const float *sums, con
 
 /* blocks: of 64 rows that a warpgroup has, every other one of the tile; width: columns. Both are constants. Blocks that do
    not exist are multiplied too; their sums are ignored. */
-FLEET_DEVICE void prefill_product(const fleet_ctx *ctx, const task_args *task, uint32_t rows,
-                                  const uint32_t blocks, const uint32_t width)
+FLEET_DEVICE void prefill_product(const fleet_ctx *ctx, const task_args *task,
+                                  const prefill_items *t, uint32_t rows, const uint32_t blocks,
+                                  const uint32_t width)
 {
     const uint32_t x_bytes = blocks * 128 * STAGE_ROW_BYTES,
                    stage_bytes = x_bytes + width * STAGE_ROW_BYTES,
                    stages = PREFILL_STAGES_BYTES / stage_bytes;
-    const prefill_tiles t = prefill_tiles_of(task, rows, width);
     const prefill_ring ring = ring_of(ctx, 0, 0, stages, stage_bytes, PREFILL_WARPS);
     const uint32_t warp = own_warp(), workers = prefill_workers(ctx);
     uint32_t scaled = UINT32_MAX; /* the row of the tile that `scale` is of */
@@ -361,21 +420,21 @@ FLEET_DEVICE void prefill_product(const fleet_ctx *ctx, const task_args *task, u
     ring_place at = {0, 0};
     prefill_copies c;
     memset(&c, 0, sizeof c);
-    c.tile = prefill_worker(ctx);
+    c.item = prefill_worker(ctx);
     rings_open(ctx);
     for (uint32_t i = 0; i + 2 < stages; i++)
-        prefill_copy(&c, task, &t, &ring, rows, workers, x_bytes, width);
-    for (uint32_t i = prefill_worker(ctx); i < t.tiles; i += workers) {
-        const uint32_t row = i % t.across * PREFILL_TILE_ROWS, column = i / t.across * width;
-        const uint32_t own_row = row + warp / 4 * 64 + warp % 4 * 16 + own_lane() / 4;
+        prefill_copy(&c, task, t, &ring, rows, workers, x_bytes, width);
+    for (uint32_t i = prefill_worker(ctx); i < t->items; i += workers) {
+        const prefill_item item = prefill_item_of(task, t, i, width);
+        const uint32_t own_row = item.row + warp / 4 * 64 + warp % 4 * 16 + own_lane() / 4;
         uint32_t used = 0;
         float sum[192];
-        if (row != scaled) prefill_scales(task, scale, own_row, rows, blocks);
-        scaled = row;
+        if (item.row != scaled) prefill_scales(task, scale, own_row, rows, blocks);
+        scaled = item.row;
         UNROLLED
         for (uint32_t j = 0; j < blocks * width / 2; j++) sum[j] = 0;
         ROLLED
-        for (uint32_t k = 0; k < task->shape.k; k += WGMMA_K, ring_next(&ring, &at)) {
+        for (uint32_t k = item.k; k < item.end; k += WGMMA_K, ring_next(&ring, &at)) {
             const uint32_t stage = ring_stage(&ring, at);
             const wgmma_desc columns = wgmma_desc_of(stage + x_bytes, VECTOR * STAGE_ROW_BYTES);
             mbar_wait(ring_full(&ring, at), at.use); /* pair: the copies, which complete it */
@@ -387,35 +446,18 @@ FLEET_DEVICE void prefill_product(const fleet_ctx *ctx, const task_args *task, u
                                                VECTOR * STAGE_ROW_BYTES),
                                  columns, width);
             wgmma_commit();
-            prefill_copy(&c, task, &t, &ring, rows, workers, x_bytes, width);
+            prefill_copy(&c, task, t, &ring, rows, workers, x_bytes, width);
             wgmma_wait_but_last();
             mbar_arrive_if(used, used != 0); /* the stage before was read. Pair: ring_await_free */
             used = ring_free(&ring, at);
         }
         wgmma_wait_all();
         mbar_arrive_if(used, 1);
-        prefill_epilogue(task, sum, scale, own_row, column + own_lane() % 4 * 2, rows, blocks,
-                         width);
+        prefill_epilogue(task, sum, scale, own_row, item.column + own_lane() % 4 * 2, rows,
+                         t->parts, item.part, blocks, width);
     }
     fleet_barrier(ctx);
     ring_close(ctx, &ring);
-}
-
-/* The width of tiles, in columns. What takes time is to bring rows and weights from L2: the sum of all tiles', or the busiest
-   worker's, which alone would have twice its share. */
-FLEET_DEVICE uint32_t prefill_width(const task_args *task, uint32_t rows, uint32_t workers)
-{
-    const uint32_t most =
-        rows > PREFILL_TILE_ROWS / 2 && task->epilogue != EPILOGUE_RESIDUAL ? 192 : 128;
-    const uint32_t tile_rows = rows < PREFILL_TILE_ROWS ? rows : PREFILL_TILE_ROWS;
-    uint32_t best = 64, least = UINT32_MAX;
-    for (uint32_t width = 64; width <= most; width += 64) {
-        const uint32_t tiles = prefill_tiles_of(task, rows, width).tiles,
-                       turns = ceil_div(tiles, workers) * workers;
-        const uint32_t time = (turns > 2 * tiles ? turns : 2 * tiles) * (tile_rows + width);
-        if (time < least) least = time, best = width;
-    }
-    return best;
 }
 
 /* Copies the task's arguments to LDS, where all threads read them. */
@@ -434,22 +476,48 @@ FLEET_DEVICE const prefill_step *prefill_step_of(const fleet_ctx *ctx, const dec
 FLEET_TILE(prefill_linear, task_args)
 {
     const task_args *task = prefill_args(&ctx, args);
-    const uint32_t rows = prefill_step_of(&ctx, &task->d)->rows,
-                   is_small = rows <= PREFILL_TILE_ROWS / 2;
-    /* not tile_num, in which chiplets may differ: all workers must choose the same */
-    const uint32_t width = prefill_width(task, rows, task->d.chiplets * task->d.workers);
+    const prefill_step *step = prefill_step_of(&ctx, &task->d);
+    const uint32_t rows = step->rows, is_small = rows <= PREFILL_TILE_ROWS / 2;
+    const prefill_division *by = &step->division[task->product];
+    const uint32_t width = by->width;
+    const prefill_items t = prefill_items_of(task, by, rows);
     FLEET_UNUSED(at);
     if (is_small && width == 64)
-        prefill_product(&ctx, task, rows, 1, 64);
+        prefill_product(&ctx, task, &t, rows, 1, 64);
+    else if (is_small && width == 128)
+        prefill_product(&ctx, task, &t, rows, 1, 128);
     else if (is_small)
-        prefill_product(&ctx, task, rows, 1, 128);
+        prefill_product(&ctx, task, &t, rows, 1, 192);
     else if (width == 64)
-        prefill_product(&ctx, task, rows, 2, 64);
+        prefill_product(&ctx, task, &t, rows, 2, 64);
     else if (width == 128)
-        prefill_product(&ctx, task, rows, 2, 128);
+        prefill_product(&ctx, task, &t, rows, 2, 128);
     else
-        prefill_product(&ctx, task, rows, 2, 192);
+        prefill_product(&ctx, task, &t, rows, 2, 192);
     return FLEET_OK;
+}
+
+/* Stores a lane's four columns of the residual stream from c on, the next product's input and, by each lane that begins
+   SQUARED_COLUMNS, the sum of squares. All lanes call it. is_there: 1: the lane has columns. */
+FLEET_DEVICE void store_columns(const decoder *d, const float *norms, uint32_t r, uint32_t c,
+                                vec4 h, uint32_t is_there)
+{
+    float squares = 0;
+    if (is_there) {
+        const vec4 norm = load_vec4(norms + c);
+        vec4 next;
+        for (uint32_t j = 0; j < 4; j++) {
+            next.value[j] = h.value[j] * norm.value[j];
+            squares += h.value[j] * h.value[j];
+        }
+        store_vec4(d->h + (size_t)r * d->hidden + c, h);
+        store_acts(d->x + prefill_at(r, c, d->hidden), 0, next);
+    }
+    UNROLLED
+    for (uint32_t bit = 1; bit < SQUARED_COLUMNS / 4; bit *= 2)
+        squares += shuffle_xor(squares, bit);
+    if (c % SQUARED_COLUMNS == 0 && is_there)
+        d->squares[((size_t)r * d->hidden + c) / SQUARED_COLUMNS] = squares;
 }
 
 /* A warp embeds EMBEDDED columns of a row. */
@@ -464,23 +532,57 @@ FLEET_TILE(prefill_embed, task_args)
          i += prefill_workers(&ctx) * PREFILL_WARPS) {
         const uint32_t r = i / parts, c = i % parts * EMBEDDED + own_lane() * 4;
         const token_row *row = d->prefill_rows + step->first + r;
-        float squares = 0;
-        if (c < d->hidden) {
-            const vec4 norm = load_vec4(args->norm + c);
+        const uint32_t is_there = c < d->hidden;
+        vec4 h = {{0, 0, 0, 0}};
+        if (is_there) {
             const bf16 *from = d->embedding + (size_t)(uint32_t)row->token * d->hidden + c;
-            vec4 h, next;
-            for (uint32_t j = 0; j < 4; j++) {
-                h.value[j] = float_of_bf16(from[j]), next.value[j] = h.value[j] * norm.value[j];
-                squares += h.value[j] * h.value[j];
+            for (uint32_t j = 0; j < 4; j++) h.value[j] = float_of_bf16(from[j]);
+        }
+        store_columns(d, args->norm, r, c, h, is_there);
+    }
+    return FLEET_OK;
+}
+
+/* Adds the parts of a product to the residual stream, in their order. A warp has EMBEDDED columns of ADDED rows, whose loads
+   overlap. */
+#define ADDED 2u
+#define PARTS_LOADED 4u
+FLEET_TILE(prefill_add, task_args)
+{
+    const decoder copy = args->d, *const d = &copy; /* in registers: see prefill_heads */
+    const float *const norm = args->norm;
+    const prefill_step *step = prefill_step_of(&ctx, d);
+    const uint32_t parts = step->division[args->product].parts, rows = step->rows;
+    const uint32_t across = ceil_div(d->hidden, EMBEDDED), all = ceil_div(rows, ADDED) * across;
+    FLEET_UNUSED(at);
+    if (parts == 1) return FLEET_OK;
+    for (uint32_t i = prefill_worker(&ctx) * PREFILL_WARPS + own_warp(); i < all;
+         i += prefill_workers(&ctx) * PREFILL_WARPS) {
+        const uint32_t row = i / across * ADDED, c = i % across * EMBEDDED + own_lane() * 4;
+        const uint32_t own = c < d->hidden ? (rows - row < ADDED ? rows - row : ADDED) : 0;
+        const float *const first = d->qkv + (size_t)row * d->hidden + c;
+        vec4 h[ADDED];
+        UNROLLED
+        for (uint32_t n = 0; n < ADDED; n++) {
+            for (uint32_t j = 0; j < 4; j++) h[n].value[j] = 0;
+            if (n < own) h[n] = load_vec4(d->h + (size_t)(row + n) * d->hidden + c);
+        }
+        ROLLED
+        for (uint32_t p = 0; p < parts; p += PARTS_LOADED) {
+            vec4 part[PARTS_LOADED][ADDED];
+            UNROLLED
+            for (uint32_t k = 0; k < PARTS_LOADED * ADDED; k++) {
+                const uint32_t q = k / ADDED, n = k % ADDED;
+                for (uint32_t j = 0; j < 4; j++) part[q][n].value[j] = 0;
+                if (n < own && p + q < parts)
+                    part[q][n] = load_vec4(first + ((size_t)(p + q) * rows + n) * d->hidden);
             }
-            store_vec4(d->h + (size_t)r * d->hidden + c, h);
-            store_acts(d->x + prefill_at(r, c, d->hidden), 0, next);
+            UNROLLED
+            for (uint32_t k = 0; k < PARTS_LOADED * ADDED * 4; k++)
+                h[k / 4 % ADDED].value[k % 4] += part[k / 4 / ADDED][k / 4 % ADDED].value[k % 4];
         }
         UNROLLED
-        for (uint32_t bit = 1; bit < SQUARED_COLUMNS / 4; bit *= 2)
-            squares += shuffle_xor(squares, bit);
-        if (c % SQUARED_COLUMNS == 0 && c < d->hidden)
-            d->squares[((size_t)r * d->hidden + c) / SQUARED_COLUMNS] = squares;
+        for (uint32_t n = 0; n < ADDED; n++) store_columns(d, norm, row + n, c, h[n], n < own);
     }
     return FLEET_OK;
 }
@@ -503,9 +605,36 @@ FLEET_TILE(prefill_keep, task_args)
     return FLEET_OK;
 }
 
+/* Adds the lane's parts of HEADS_LOADED heads to the first part, in their order. head: where their first floats are, or null; j: of
+   the lane's first two; the others are half a head later. stride: floats between parts. */
+#define HEADS_LOADED 4u
+FLEET_DEVICE void add_head_parts(float *const *head, uint32_t j, uint32_t half, uint32_t parts,
+                                 size_t stride)
+{
+    vec2 low[HEADS_LOADED], high[HEADS_LOADED];
+    UNROLLED
+    for (uint32_t n = 0; n < HEADS_LOADED; n++)
+        if (head[n]) low[n] = load_vec2(head[n] + j), high[n] = load_vec2(head[n] + half + j);
+    for (uint32_t p = 1; p < parts; p++) {
+        UNROLLED
+        for (uint32_t n = 0; n < HEADS_LOADED; n++) {
+            if (!head[n]) continue;
+            const vec2 a = load_vec2(head[n] + p * stride + j),
+                       b = load_vec2(head[n] + p * stride + half + j);
+            for (uint32_t i = 0; i < 2; i++)
+                low[n].value[i] += a.value[i], high[n].value[i] += b.value[i];
+        }
+    }
+    UNROLLED
+    for (uint32_t n = 0; n < HEADS_LOADED; n++) {
+        if (!head[n]) continue;
+        store_vec2(head[n] + j, low[n].value[0], low[n].value[1]);
+        store_vec2(head[n] + half + j, high[n].value[0], high[n].value[1]);
+    }
+}
+
 /* A warp applies norm and RoPE to HEADS_LOADED heads at a time, so that latencies overlap. Queries replace themselves as f16;
    keys and values go to their page. */
-#define HEADS_LOADED 4u
 FLEET_TILE(prefill_heads, task_args)
 {
     /* Copies in registers: the compiler would load again what a store might have changed. */
@@ -516,11 +645,25 @@ FLEET_TILE(prefill_heads, task_args)
     const uint32_t heads = d->heads + d->kv_heads, dim = d->head_dim, half = dim / 2;
     const uint32_t width = (d->heads + 2 * d->kv_heads) * dim, j = 2 * own_lane();
     const uint32_t all = step->rows * heads, mine = j < half ? j : 0;
+    const uint32_t parts = step->division[PREFILL_QKV].parts;
+    const size_t stride = (size_t)step->rows * width; /* between parts of the product */
     FLEET_UNUSED(at);
     for (uint32_t first = (prefill_worker(&ctx) * PREFILL_WARPS + own_warp()) * HEADS_LOADED;
          first < all; first += prefill_workers(&ctx) * PREFILL_WARPS * HEADS_LOADED) {
         roped_head t[HEADS_LOADED];
         vec2 low[HEADS_LOADED], high[HEADS_LOADED];
+        if (parts > 1) {
+            float *heads_of[HEADS_LOADED], *values_of[HEADS_LOADED];
+            UNROLLED
+            for (uint32_t n = 0; n < HEADS_LOADED; n++) {
+                const uint32_t i = first + n, r = i / heads, head = i - r * heads;
+                float *from = d->qkv + (size_t)r * width + head * dim;
+                heads_of[n] = i < all && j < half ? from : NULL;
+                values_of[n] = heads_of[n] && head >= d->heads ? from + d->kv_heads * dim : NULL;
+            }
+            add_head_parts(heads_of, j, half, parts, stride);
+            add_head_parts(values_of, j, half, parts, stride);
+        }
         UNROLLED
         for (uint32_t n = 0; n < HEADS_LOADED; n++) {
             const uint32_t i = first + n < all ? first + n : all - 1, r = i / heads,
@@ -863,6 +1006,7 @@ FLEET_TILE(prefill_attend, task_args)
 NO_PREFILL(prefill_embed)
 NO_PREFILL(prefill_linear)
 NO_PREFILL(prefill_heads)
+NO_PREFILL(prefill_add)
 NO_PREFILL(prefill_keep)
 NO_PREFILL(prefill_attend)
 #endif
