@@ -61,6 +61,7 @@ typedef struct program {
     int32_t *generated;
     double *ended; /* when each step ended */
     FILE *trace;
+    char trace_name[4096];
     double started, loaded, planned, launched;
     char error[ERROR_BYTES];
 } program;
@@ -228,8 +229,8 @@ static int options_refused(const options *o)
         {o->min_p > 1, "--min-p is at most 1"},
         {o->chat && !o->prompt && !o->prompt_file && (o->batch || o->trace || o->bench),
          "a conversation has no --batch, --trace or --bench"},
-        {o->ranks && (o->trace || (o->chat && !o->prompt && !o->prompt_file)),
-         "--ranks has no meaning with --trace, or in a conversation"},
+        {o->ranks && o->chat && !o->prompt && !o->prompt_file,
+         "--ranks has no meaning in a conversation"},
         {o->rank_limit && !o->ranks, "--rank-limit has a meaning with --ranks only"},
         {o->tile_rows % 16 || o->tile_rows > MAX_ROWS,
          "--tile-rows must be a multiple of 16, at most 64"},
@@ -366,15 +367,22 @@ static int read_schedule(const char *name, session_desc *d)
     return stop(RUN_REFUSED, "--schedule is static, chiplet, dynamic, auto, unfused or unaware");
 }
 
-/* Opens the file before anything is loaded, so that a wrong name is found at once. */
+/* Opens the file before anything is loaded, so that a wrong name is found at once. The name of another rank than the first has
+   the rank's number before its end. */
 static int open_trace(program *a)
 {
     const char *end = strrchr(a->o.trace, '.');
     if (!end || (strcmp(end, ".svg") && strcmp(end, ".json")))
         return stop(RUN_REFUSED, "--trace %s: the name must end in .svg or .json", a->o.trace);
-    a->trace = fopen(a->o.trace, "w");
+    snprintf(a->trace_name, sizeof a->trace_name, "%s", a->o.trace);
+#if HAS_RANKS
+    if (a->ranks.peers.rank)
+        snprintf(a->trace_name, sizeof a->trace_name, "%.*s.%u%s", (int)(end - a->o.trace),
+                 a->o.trace, a->ranks.peers.rank, end);
+#endif
+    a->trace = fopen(a->trace_name, "w");
     if (a->trace) return 0;
-    return stop(RUN_REFUSED, "--trace %s: the file cannot be written: %s", a->o.trace,
+    return stop(RUN_REFUSED, "--trace %s: the file cannot be written: %s", a->trace_name,
                 strerror(errno));
 }
 
@@ -507,9 +515,10 @@ static int write_trace(program *a)
         bad = fputs(text, a->trace) < 0;
         bad = fclose(a->trace) || bad;
         a->trace = NULL;
-        if (bad) stop(RUN_FAILED, "--trace %s: cannot be written: %s", a->o.trace, strerror(errno));
+        if (bad)
+            stop(RUN_FAILED, "--trace %s: cannot be written: %s", a->trace_name, strerror(errno));
     }
-    if (!bad) fprintf(stderr, "the timeline of the last step is in %s\n", a->o.trace);
+    if (!bad) fprintf(stderr, "the timeline of the last step is in %s\n", a->trace_name);
     free(report);
     free(text);
     return bad ? RUN_FAILED : 0;

@@ -11,7 +11,7 @@ mkdir -p "$OUT/mpi"
 mpi=$(cd "$OUT/mpi" && pwd)
 program=$OUT/qwen3_ranks
 # shellcheck disable=SC2086
-mpicc -std=c11 -O0 -DFLEET_MPI ${FLAGS:-} -I. examples/qwen3/qwen3.c -o "$program" -pthread -lm ${LIBRARIES:--ljansson -lpcre2-8 -lunistring}
+mpicc -std=c11 -O0 -DFLEET_MPI -DFLEET_TRACE ${FLAGS:-} -I. examples/qwen3/qwen3.c -o "$program" -pthread -lm ${LIBRARIES:--ljansson -lpcre2-8 -lunistring}
 dense=tests/fixtures/qwen3-tiny moe=tests/fixtures/qwen3-moe-tiny
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=$mpi OMPI_MCA_btl_vader_backing_directory=$mpi
 
@@ -51,6 +51,8 @@ else
 fi
 ends drawn 0 "tokens: " 2 $dense --prompt-ids 318 --steps 4 --ranks 2 --temperature 0.7 --seed 5
 if [ "$(wc -l <"$OUT/stdout")" = 1 ]; then echo "pass one_prints"; else echo "FAIL one_prints: $(cat "$OUT/stdout")"; fi
+ends traced 0 "join_heads" 2 $dense --prompt-ids 318 --steps 4 --ranks 2 --trace "$OUT/ranks.svg"
+if grep -q "</svg>" "$OUT/ranks.svg" && grep -q "</svg>" "$OUT/ranks.1.svg"; then echo "pass each_rank_is_drawn"; else echo "FAIL each_rank_is_drawn"; fi
 ends processes 2 "--ranks 3, but 2 processes were started" 2 $dense --prompt-ids 318 --ranks 3
 ends no_seed 2 "a --temperature needs a --seed" 2 $dense --prompt-ids 318 --ranks 2 --temperature 0.7
 ends dynamic 2 "ready queues do not reach over ranks" 2 $dense --prompt-ids 318 --ranks 2 --schedule dynamic
