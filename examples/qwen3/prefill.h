@@ -3,8 +3,9 @@
 
        embed -> [ qkv -> heads -> attend -> o -> add -> gate_up -> down -> add ] x layers -> keep
 
-   Tasks `add` exist if some step has so few rows that o or down is divided into parts (prefill_divide). The steps leave keys and values in the cache, and of each prompt's last token the residual stream after the last layer.
-   From this a launch of one step by the kernel that decodes chooses the first tokens:
+   Tasks `add` exist if some step has so few rows that o or down is divided into parts (prefill_divide). The steps leave keys
+   and values in the cache, and of each prompt's last token the residual stream after the last layer. From this a launch of one step
+   by the kernel that decodes chooses the first tokens:
 
        embed -> lm_head -> draw -> next
 

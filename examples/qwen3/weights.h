@@ -7,6 +7,7 @@
 #define QWEN3_WEIGHTS_H
 
 #include "packing.h"
+#include "panels.h"
 
 typedef struct model_layer {
     const float *input_norm, *post_norm, *q_norm, *k_norm;
@@ -50,32 +51,17 @@ void fill_random(bf16 *weights, uint64_t words, uint64_t seed, float scale)
 }
 FLEET_THUNK4(fill_random, bf16 *, uint64_t, uint64_t, float)
 
-/* Tiles of a panel, at most max_panel_tiles, of `matrices` matrices: the number with which the busiest worker has the
-   least to do. */
-static uint32_t even_panel_tiles(const model *m, uint32_t n, uint32_t matrices,
-                                 uint32_t max_panel_tiles)
-{
-    uint32_t best = 1, least = UINT32_MAX;
-    for (uint32_t panel_tiles = 1; panel_tiles <= max_panel_tiles; panel_tiles++) {
-        const uint32_t panels = ceil_div(n, panel_tiles * TILE_N) * matrices,
-                       busiest = ceil_div(panels, m->workers) * panel_tiles;
-        if (busiest <= least) best = panel_tiles, least = busiest;
-    }
-    return best;
-}
-/* Tiles of a panel of a layer; the maximum, if workers will share panels anyway. */
+/* Tiles of a panel of a layer. */
 static uint32_t panel_tiles_of(const model *m, uint32_t n)
 {
-    const uint32_t max_panel_tiles = m->large_m ? LARGE_M_PANEL_TILES : MAX_PANEL_TILES;
-    if (m->large_m && 2 * ceil_div(n, max_panel_tiles * TILE_N) <= m->workers)
-        return max_panel_tiles;
-    return even_panel_tiles(m, n, 1, max_panel_tiles);
+    return m->large_m ? large_m_panel_tiles(n, m->workers)
+                      : even_panel_tiles(n, 1, MAX_PANEL_TILES, m->workers);
 }
 /* Tiles that are computed together of an expert: what suits the experts of one row. */
 static uint32_t expert_panel_tiles(const model *m, uint32_t n)
 {
-    return even_panel_tiles(m, n, m->config.experts_per_token,
-                            MAX_PANEL_TILES < 2 ? MAX_PANEL_TILES : 2);
+    return even_panel_tiles(n, m->config.experts_per_token,
+                            MAX_PANEL_TILES < 2 ? MAX_PANEL_TILES : 2, m->workers);
 }
 
 /* Of a layer; and of a matrix whose tiles are taken one by one, such as an expert. */

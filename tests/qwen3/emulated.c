@@ -889,6 +889,7 @@ static void emulated_store_relaxed(uint32_t *at, uint32_t value)
 #include "examples/qwen3/nvidia/attention.h"
 #include "examples/qwen3/nvidia/prefill.h"
 #include "examples/qwen3/nvidia/wgmma.h"
+#include "examples/qwen3/panels.h"
 #include "examples/qwen3/tasks/moe.h"
 
 static uint32_t lds_bytes(void)
@@ -2279,6 +2280,18 @@ static void check_division(test_run *t, uint32_t n, uint32_t k, uint32_t panel_t
                   "a layer of %u by %u, in panels of %u tiles, is not divided once by %u workers",
                   n, k, panel_tiles, workers);
 }
+/* Of no layer the busiest worker copies 1.6 times as much as if panels could be divided evenly, with rows for the widest ones. */
+static void check_panels(test_run *t, uint32_t n, uint32_t workers)
+{
+    const uint32_t panel_tiles = large_m_panel_tiles(n, workers), most = LARGE_M_PANEL_TILES;
+    const double even = (double)n / TILE_N / workers * (1.0 / 2 + (double)ROWS_AS_STAGES / most);
+    const uint32_t stages = large_m_stages(n, panel_tiles, workers);
+    if (2 * ceil_div(n, most * TILE_N) > workers && stages > 1.6 * even)
+        test_fail(t, __FILE__, __LINE__,
+                  "of %u columns in panels of %u tiles the busiest of %u workers copies %u stages, "
+                  "evenly divided they would be %.1f",
+                  n, panel_tiles, workers, stages, even);
+}
 static void layers_of_all_sizes_are_divided_once(test_run *t)
 {
     static const model_size sizes[] = {
@@ -2310,10 +2323,12 @@ static void layers_of_all_sizes_are_divided_once(test_run *t)
                                       {m->hidden, m->ffn},
                                       {151936, m->hidden}};
         for (uint32_t j = 0; j < 5; j++)
-            for (uint32_t w = 0; w < sizeof workers / sizeof *workers; w++)
+            for (uint32_t w = 0; w < sizeof workers / sizeof *workers; w++) {
+                check_panels(t, ceil_div(layers[j][0], TILE_N) * TILE_N, workers[w]);
                 for (uint32_t panel_tiles = 1;
                      panel_tiles <= LARGE_M_PANEL_TILES && !t->failed_here; panel_tiles++)
                     check_division(t, layers[j][0], layers[j][1], panel_tiles, workers[w]);
+            }
     }
 }
 

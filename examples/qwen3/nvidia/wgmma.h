@@ -81,6 +81,7 @@ FLEET_PRODUCER(linear_large_m, task_args)
                 panel == s.panel && chunk - s.chunk < DECODER_STAGES / CHUNK_STAGES - 1;
             fleet_producer_throttle(producer, first ? LARGE_M_FIRST_INTERVAL : LARGE_M_INTERVAL);
             fleet_producer_copy(producer, from + (size_t)chunk * bytes, bytes);
+            fleet_producer_throttle(producer, 0); /* padding takes no time of the memory */
             for (uint32_t i = ceil_div(bytes, STAGE_BYTES); i < CHUNK_STAGES; i++)
                 fleet_producer_copy(producer, args, 16);
         }
