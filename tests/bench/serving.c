@@ -279,7 +279,7 @@ static int open_server(bench *b, fleet_policy_kind policy, uint32_t decode_rows)
     serving_desc d;
     memset(&d, 0, sizeof d);
     d.context = b->o.context, d.decode_rows = decode_rows, d.policy = policy;
-    d.mixed_rows = b->o.mixed ? b->o.mixed : decode_rows / 2 > 3 ? decode_rows / 2 : 3;
+    d.mixed_rows = b->o.mixed;
     d.suspend_decode = 1;
     d.requests = 8 * decode_rows;
     d.roofline = b->roofline;
