@@ -2104,6 +2104,7 @@ static void run_prefill_attend(const fleet_ctx *ctx, void *args)
 
 typedef struct prefill_attention {
     uint32_t head_dim, heads, kv_heads, workers;
+    uint32_t parts; /* of queries, keys and values, as their product leaves them */
     uint32_t position[SEQUENCES], rows[SEQUENCES];
 } prefill_attention;
 
@@ -2142,7 +2143,8 @@ static void check_prefill_attention(test_run *t, const prefill_attention *c, uin
     a.d.head_dim = dim, a.d.heads = c->heads, a.d.kv_heads = c->kv_heads, a.d.context = CONTEXT;
     a.d.group = group, a.d.root = 1 / sqrtf((float)dim), a.d.eps = 1e-6f, a.d.b = &a.b;
     a.d.rope = rope, a.d.prefill = &step_of, a.d.prefill_rows = row, a.d.prefill_blocks = blocks;
-    a.d.qkv = floats_of(rows * width), a.d.attended = halves(values);
+    a.d.qkv = floats_of(c->parts * rows * width), a.d.attended = halves(values);
+    step_of.division[PREFILL_QKV].parts = c->parts;
     a.o.q_norm = q_norm, a.o.k_norm = k_norm, a.o.cache = halves(layer_cache_size(&a.d));
     for (uint32_t i = 0; i < CONTEXT * dim / 2; i++) {
         const float angle = fraction(3);
@@ -2150,6 +2152,8 @@ static void check_prefill_attention(test_run *t, const prefill_attention *c, uin
     }
     for (uint32_t i = 0; i < dim; i++) q_norm[i] = fraction(3), k_norm[i] = fraction(2);
     for (uint32_t i = 0; i < rows * width; i++) qkv[i] = a.d.qkv[i] = fraction(2);
+    for (uint32_t i = rows * width; i < c->parts * rows * width; i++)
+        qkv[i % (rows * width)] += a.d.qkv[i] = fraction(2);
     fill_cache(&a);
     a.o.d = a.d;
     may_copy.from = a.o.cache, may_copy.values = layer_cache_size(&a.d);
@@ -2181,13 +2185,13 @@ static void check_prefill_attention(test_run *t, const prefill_attention *c, uin
 }
 
 /* Heads of different sizes, groups that divide a block of queries and that do not, one block and several, sequences that
-   begin within a page, several stages, and more items of one stage than stages of the ring. */
+   begin within a page, several stages, more items of one stage than stages of the ring, and parts of queries, keys and values. */
 static void prompts_attention_is_near_a_plain_one(test_run *t)
 {
     static const prefill_attention cases[] = {
-        {16, 2, 1, 1, {0, 0}, {1, 70}},   {128, 4, 1, 1, {110, 0}, {35, 3}},
-        {40, 8, 1, 2, {545, 3}, {2, 30}}, {64, 5, 1, 1, {14, 0}, {40, 0}},
-        {16, 4, 4, 1, {0, 0}, {3, 40}},
+        {16, 2, 1, 1, 1, {0, 0}, {1, 70}},   {128, 4, 1, 1, 1, {110, 0}, {35, 3}},
+        {40, 8, 1, 2, 1, {545, 3}, {2, 30}}, {64, 5, 1, 1, 1, {14, 0}, {40, 0}},
+        {16, 4, 4, 1, 1, {0, 0}, {3, 40}},   {32, 3, 3, 2, 4, {5, 0}, {7, 9}},
     };
     drawn = 6;
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -2201,6 +2205,11 @@ static void run_prefill_embed(const fleet_ctx *ctx, void *args)
 {
     if (prefill_embed(*ctx, (const task_args *)args)) complain("a tile fails", 0);
 }
+static void run_prefill_keep(const fleet_ctx *ctx, void *args)
+{
+    if (prefill_keep(*ctx, (const task_args *)args)) complain("a tile fails", 0);
+}
+/* Rows are embedded, and those of last tokens kept. */
 static void prompts_are_embedded(test_run *t)
 {
     enum { ROWS = 9, HIDDEN = 192, TOKENS = 7, PARTS_OF_ROW = HIDDEN / SQUARED_COLUMNS };
@@ -2210,7 +2219,9 @@ static void prompts_are_embedded(test_run *t)
     static float h[ROWS * HIDDEN] __attribute__((aligned(16))), squares[ROWS * PARTS_OF_ROW];
     static float norm[HIDDEN] __attribute__((aligned(16)));
     static act_t x[PREFILL_TILE_ROWS * HIDDEN] __attribute__((aligned(16)));
-    prefill_step step_of = {ROWS, 0, 0, 0, 0, 0, {{0, 0, 0}}};
+    static float last[3 * HIDDEN] __attribute__((aligned(16)));
+    const prefill_end ends[] = {{9, 9}, {2, 0}, {0, 5}};
+    prefill_step step_of = {ROWS, 0, 0, 0, 2, 1, {{0, 0, 0}}};
     drawn = 7;
     memset(&o, 0, sizeof o);
     o.d.hidden = HIDDEN, o.d.embedding = embedding, o.d.h = h, o.d.x = x, o.d.squares = squares;
@@ -2218,7 +2229,12 @@ static void prompts_are_embedded(test_run *t)
     for (uint32_t i = 0; i < HIDDEN; i++) norm[i] = 1 + whole_number() / 16;
     for (uint32_t i = 0; i < TOKENS * HIDDEN; i++) embedding[i] = bf16_of_float(whole_number());
     for (uint32_t r = 0; r < ROWS; r++) row[r].token = (int32_t)draw(TOKENS);
+    o.d.prefill_ends = ends, o.d.prefill_last = last;
     launch_prefill(run_prefill_embed, &o, 2);
+    if (!complaint[0]) launch_prefill(run_prefill_keep, &o, 2);
+    CHECK(!memcmp(last + 2 * HIDDEN, h, HIDDEN * sizeof *h));
+    CHECK(!memcmp(last, h + 5 * HIDDEN, HIDDEN * sizeof *h));
+    CHECK(last[HIDDEN] == 0);
     if (complaint[0]) test_fail(t, __FILE__, __LINE__, "%s", complaint);
     for (uint32_t r = 0; r < ROWS; r++) {
         float squared = 0;
