@@ -2,7 +2,7 @@
 #ifndef QWEN3_PANELS_H
 #define QWEN3_PANELS_H
 
-#include "decoder.h"
+#include "tasks/backend.h"
 
 /* Tiles of a panel, at most max_panel_tiles, of `matrices` matrices: the number with which the busiest worker has the
    least to do. */
