@@ -312,6 +312,15 @@ typedef struct fleet_state_desc {
        0; virtual chiplets need none */
     uint32_t spare;
     const fleet_peers *peers; /* of a plan for several ranks (>>ranks); copied. Default: none */
+    /* Two pools of chiplets in one launch: another state, made before, whose plan runs beside this one's. Launches of
+       this state run both, each plan on chiplets of its own and with its own steps, epochs and symbols: this one on the
+       first ones, numbered as in its plan, the other one on those after them, numbered from 0 too. Both have the
+       launch's kernel, arguments, descriptor and number of steps; a trace is of this state's plan. A run that ends
+       early ends in both, whoever began. fleet_state_status, _wait, _report, _abort and _recover of this state are for
+       both; the other one takes fleet_bind, fleet_event_..., fleet_state_epoch and so on, and no launches. It must
+       outlive this state, and not move. FLEET_ERROR_ARGUMENT: it is beside another one already, or has one itself, a
+       plan is for several ranks, or they have more than FLEET_MAX_CHIPLETS chiplets in all. Default: none */
+    struct fleet_state *beside;
 } fleet_state_desc;
 
 fleet_state_desc fleet_state_desc_default(void);
@@ -326,6 +335,8 @@ typedef struct fleet_state {
     uint32_t owned, virtual_chiplets;
     uint32_t blocks, first_epoch; /* blocks: workgroups of a launch */
     uint32_t debugged;            /* 1: it was made under a debugger */
+    struct fleet_state *beside;   /* whose plan runs in this one's launches; null: none */
+    uint32_t is_beside;           /* 1: this is such a state */
     fleet_peers peers;            /* a plan for several ranks */
     /* a bit for each symbol that has a value, and for each tensor that has memory */
     uint32_t bound_symbols, bound_tensors[(FLEET_MAX_TENSORS + 31) / 32];
@@ -339,8 +350,9 @@ typedef struct fleet_state {
 size_t fleet_state_bytes(const fleet_plan *plan);
 size_t fleet_state_host_bytes(const fleet_plan *plan);
 /* Makes a state in the caller's memory, which must outlive it: device memory of fleet_state_bytes, 256-byte aligned,
-   and pinned host memory of fleet_state_host_bytes with its device address (fleet_pinned_alloc). The image's memory
-   must outlive the state, too. desc may be null: defaults. Stream-ordered. */
+   and pinned host memory of fleet_state_host_bytes with its device address (fleet_pinned_alloc). With another state
+   beside it the device memory has fleet_state_bytes of that one's plan more. The image's memory must outlive the state,
+   too. desc may be null: defaults. Stream-ordered. */
 fleet_status fleet_state_init(fleet_state *state, const fleet_image *image,
                               const fleet_state_desc *desc, void *device_memory, void *pinned,
                               void *pinned_device, fleet_stream stream);
@@ -1249,8 +1261,10 @@ typedef struct fleeti_config {
     /* By hardware ids: the ranks that share each chiplet of the device, [first_chiplet, end_chiplet) being those of the
        first one; else 1 */
     uint32_t ranks_here;
+    /* The other one of two states that run in one launch, which is one of the first state; null: none. */
+    fleeti_state *other;
     uint32_t finish; /* as in its fleet_run */
-    uint32_t pad[2 * FLEETI_EVENT_LINE - 54];
+    uint32_t pad[2 * FLEETI_EVENT_LINE - 56];
     int32_t symbol_values[FLEET_MAX_SYMBOLS];   /* symbols, for later launches */
     const uint32_t *tensors[FLEET_MAX_TENSORS]; /* memory of the run-time tensors */
 } fleeti_config;                                /* whole lines */
@@ -1440,6 +1454,7 @@ FLEET_DEVICE fleet_failure *fleeti_failures(fleeti_host *host)
 #define FLEETI_ROLE_NONE 0u  /* not part of the run: touch nothing */
 #define FLEETI_ROLE_IDLE 1u  /* counted, but not needed: there are more workgroups than workers */
 #define FLEETI_ROLE_FIRST 2u /* + chiplet << 16 | number on it */
+#define FLEETI_ROLE_BESIDE 0x80000000u /* and of the state beside the launch's */
 
 #if defined(FLEET_TRACE)
 /* What a wave keeps to record its tasks. */
@@ -1670,6 +1685,9 @@ FLEET_DEVICE void fleeti_record_failure(fleeti_state *state, uint32_t worker, ui
     uint32_t first = fleet_cas_relaxed_device(&state->stop.word, 0, (uint32_t)seen.status) == 0;
     uint32_t bucket = fleet_load_relaxed_device(&state->bucket.word);
     fleet_failure *f = first ? &host->first : fleeti_failures(host) + worker;
+    /* A launch of two states ends as a whole. Relaxed: no data follows (edge 14). */
+    if (first && state->config.other)
+        fleet_cas_relaxed_device(&state->config.other->stop.word, 0, (uint32_t)seen.status);
     /* Several waves and threads of a worker may fail: the first record stays. */
     if (!first && fleet_load_relaxed_system(&f->status)) return;
     fleet_store_relaxed_system(&f->worker, worker);
@@ -2037,12 +2055,17 @@ FLEET_DEVICE fleet_status fleeti_residency_suffices(const fleet_run *run, fleeti
 {
     fleeti_state *state = run->state;
     fleeti_host *host = state->config.host;
+    const fleeti_state *other = state->config.other;
+    const uint32_t own = state->config.end_chiplet,
+                   all = own + (other ? other->config.end_chiplet : 0);
     uint32_t chiplet = state->config.chiplet_of ? 0 : state->config.first_chiplet, raw = 0;
     FLEETI_ROLLED
-    while (chiplet < state->config.end_chiplet) {
+    while (chiplet < all) {
         const uint32_t have = raw < FLEET_MAX_CHIPLETS ? fleeti_lds_get(counts, raw) : 0;
         if (have || state->config.chiplet_of || raw >= FLEET_MAX_CHIPLETS) {
-            const uint32_t need = fleeti_blocks_of(run->plan, chiplet) * state->config.ranks_here;
+            const uint32_t need =
+                chiplet < own ? fleeti_blocks_of(run->plan, chiplet) * state->config.ranks_here
+                              : fleeti_blocks_of(other->config.plan, chiplet - own);
             if (have < need && chiplet >= state->config.first_chiplet) {
                 fleet_store_relaxed_system(&host->resident_chiplet, chiplet);
                 fleet_store_relaxed_system(&host->resident_found, have);
@@ -2134,7 +2157,14 @@ FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run, uint32_t raw,
         return FLEETI_ROLE_NONE;
     }
     chiplet = FLEETI_RESULT_CHIPLET(result);
-    if (chiplet >= state->config.end_chiplet) return FLEETI_ROLE_IDLE;
+    if (chiplet >= state->config.end_chiplet) {
+        const fleeti_state *other = state->config.other;
+        chiplet -= state->config.end_chiplet;
+        if (!other || chiplet >= other->config.end_chiplet ||
+            rank >= fleeti_blocks_of(other->config.plan, chiplet))
+            return FLEETI_ROLE_IDLE;
+        return FLEETI_ROLE_BESIDE + FLEETI_ROLE_FIRST + (chiplet << 16 | rank);
+    }
     if (state->config.ranks_here > 1) { /* one rank after the other on each chiplet */
         const uint32_t each = fleeti_blocks_of(run->plan, chiplet), here = rank / each;
         if (here >= state->config.ranks_here) return FLEETI_ROLE_IDLE;
@@ -2170,14 +2200,38 @@ FLEET_DEVICE void fleeti_await_peers(fleeti_state *state, uint32_t steps)
     fleeti_invalidate_system();
 }
 
-/* The last workgroup that leaves a run closes it: it advances the epoch unless the run failed, tells the host, and
-   subtracts all workgroups from `due`, which frees the state. */
+/* Closes the run of a state: advances the epoch unless the run failed, and tells the host. */
+FLEET_DEVICE void fleeti_close_run(fleeti_state *state, uint32_t steps)
+{
+    fleeti_host *host = state->config.host;
+    /* in flight together */
+    uint32_t epoch = fleet_load_relaxed_device(&state->epoch.word);
+    const uint32_t finished = fleet_load_relaxed_device(&state->finished.word) + 1;
+    uint32_t stop = fleet_load_relaxed_device(&state->stop.word);
+    uint32_t *bucket = &state->bucket_epoch[fleet_load_relaxed_device(&state->bucket.word)];
+    const uint64_t finish = fleeti_poll64_device(&state->finish.word);
+    const uint32_t ran = finish ? (uint32_t)(finish >> 32) - epoch : steps;
+    fleet_store_relaxed_device(&state->finished.word, finished);
+    if (state->config.ranks && !stop) {
+        fleeti_await_peers(state, steps);
+        stop = fleet_load_relaxed_device(&state->stop.word);
+    }
+    if (!stop) {
+        epoch += ran;
+        fleet_store_relaxed_device(&state->epoch.word, epoch);
+        fleet_store_relaxed_device(bucket, fleet_load_relaxed_device(bucket) + ran);
+    }
+    fleet_store_relaxed_system(&host->epoch, epoch); /* the end of the kernel publishes both */
+    fleet_store_relaxed_system(&host->finished, finished);
+}
+
+/* The last workgroup that leaves a launch closes its run, or those of both its states, and subtracts all workgroups from
+   `due`, which frees the state. */
 FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
 {
     const uint32_t steps = fleeti_parked_value(w->fixed->steps);
     const uint32_t role = fleeti_parked_value(w->fixed->role);
     fleeti_state *state = fleeti_state_of(w);
-    fleeti_host *host = state->config.host;
     if (role == FLEETI_ROLE_NONE) return;
     /* Where a wait has failed, the last store of a wave (fleeti_record_running) may still be in flight. It must not
        follow the one below, or fleet_state_report names a task that has ended. Publishes each wave's stores to the first
@@ -2187,6 +2241,7 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
     if (fleeti_thread_index(w->self) != 0) return;
     if (role >= FLEETI_ROLE_FIRST && !fleeti_is_scheduler(w))
         fleet_store_relaxed_device(fleeti_running(state) + fleeti_parked_value(w->fixed->id), 0);
+    if (role & FLEETI_ROLE_BESIDE) state = state->config.other;
     {
         const uint32_t raw = fleeti_parked_value(w->fixed->line);
         const uint32_t count =
@@ -2199,31 +2254,12 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
             fleeti_parked_value(w->fixed->blocks))
             return;
     }
-    {
-        /* in flight together */
-        uint32_t epoch = fleet_load_relaxed_device(&state->epoch.word);
-        const uint32_t finished = fleet_load_relaxed_device(&state->finished.word) + 1;
-        uint32_t stop = fleet_load_relaxed_device(&state->stop.word);
-        uint32_t *bucket = &state->bucket_epoch[fleet_load_relaxed_device(&state->bucket.word)];
-        const uint64_t finish = fleeti_poll64_device(&state->finish.word);
-        const uint32_t ran = finish ? (uint32_t)(finish >> 32) - epoch : steps;
-        fleet_store_relaxed_device(&state->finished.word, finished);
-        if (state->config.ranks && !stop) {
-            fleeti_await_peers(state, steps);
-            stop = fleet_load_relaxed_device(&state->stop.word);
-        }
-        if (!stop) {
-            epoch += ran;
-            fleet_store_relaxed_device(&state->epoch.word, epoch);
-            fleet_store_relaxed_device(bucket, fleet_load_relaxed_device(bucket) + ran);
-        }
-        fleet_store_relaxed_system(&host->epoch, epoch); /* the end of the kernel publishes both */
-        fleet_store_relaxed_system(&host->finished, finished);
-        /* Publishes the epoch to the launch that claims the free state next. Pair: the RMW of `due` in fleeti_claim
-           (edge 11). */
-        fleeti_drain();
-        fleeti_rmw_device(&state->due.word, 0u - fleeti_parked_value(w->fixed->blocks));
-    }
+    fleeti_close_run(state, steps);
+    if (state->config.other) fleeti_close_run(state->config.other, steps);
+    /* Publishes the epoch to the launch that claims the free state next. Pair: the RMW of `due` in fleeti_claim (edge
+       11). */
+    fleeti_drain();
+    fleeti_rmw_device(&state->due.word, 0u - fleeti_parked_value(w->fixed->blocks));
 }
 
 /* ---- the task in hand ------------------------------------------------------------------------ */
@@ -3225,14 +3261,18 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
         }
         tries = 0, since = 0;
 #if !defined(FLEET_NO_WATCHDOG)
-        /* Where no wait is ever long, the host's abort word is polled here. */
+        /* Where no wait is ever long, the host's abort word is polled here, and the stop word, which the other state of the
+           launch may have set. */
         if (++rounds % 256 == 0) {
-            uint32_t aborted =
-                fleet_lane() == 0 &&
-                fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort);
-            if (aborted)
-                fleeti_scheduler_failed(w, &s, s.base, fleeti_no_event(FLEET_ERROR_ABORTED));
-            if (fleeti_any(aborted)) return;
+            const fleet_watch *watch = &fleeti_state_of(w)->config.watch;
+            uint32_t stop = 0;
+            if (fleet_lane() == 0) {
+                stop = fleet_load_relaxed_device(watch->stop);
+                if (!stop && fleet_load_relaxed_system(watch->host_abort))
+                    stop = FLEET_ERROR_ABORTED;
+            }
+            if (stop) fleeti_scheduler_failed(w, &s, s.base, fleeti_no_event((fleet_status)stop));
+            if (fleeti_any(stop)) return;
         }
 #endif
         /* Publishes what the lanes saw complete to the workers, before the posts. Pair: the acquire in
@@ -4272,6 +4312,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
                                uint32_t only_static)
 {
     const fleet_plan *plan = run->plan;
+    fleeti_state *state = run->state;
     const fleeti_queue *queue;
     uint32_t line, role, chiplet, rank, done;
     fleeti_run_line began;
@@ -4312,7 +4353,18 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
         w->slow = 1;
         return;
     }
-    plan = fleeti_plan_at(run->plan, began.bucket);
+    if (role & FLEETI_ROLE_BESIDE) {
+        state = state->config.other;
+        plan = state->config.plan;
+        f->state = fleeti_parked_pointer_to(state);
+        f->counters = fleeti_parked_pointer_to(state->config.counters);
+        f->chiplets = fleeti_parked_of(plan->chiplets);
+        began.bucket = fleet_load_relaxed_device(&state->result[0].bucket);
+        began.bucket_epoch = fleet_load_relaxed_device(&state->result[0].bucket_epoch);
+        began.epoch = fleet_load_relaxed_device(&state->result[0].epoch);
+        role -= FLEETI_ROLE_BESIDE;
+    }
+    plan = fleeti_plan_at(plan, began.bucket);
     fleeti_use_plan(f, plan);
     w->schedule = fleeti_parked_of(plan->schedule); /* buckets may differ */
     w->epoch = began.bucket_epoch + 1;
@@ -4324,9 +4376,8 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
     f->worker = fleeti_parked_of(rank);
     f->id = fleeti_parked_of(plan->worker_base[chiplet] + rank);
     fleeti_trace_enter(w);
-    f->mailbox =
-        fleeti_parked_pointer_to(run->state->config.mailboxes + plan->worker_base[chiplet] +
-                                 (rank < plan->workers[chiplet] ? rank : 0));
+    f->mailbox = fleeti_parked_pointer_to(state->config.mailboxes + plan->worker_base[chiplet] +
+                                          (rank < plan->workers[chiplet] ? rank : 0));
     queue = (const fleeti_queue *)((const char *)plan + plan->queues) +
             (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET ? chiplet
                                                              : fleeti_parked_value(w->fixed->id));
@@ -4346,8 +4397,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
         seen.status = (fleet_status)fleeti_parked_value(w->fixed->launch_error), seen.counter = 0;
         seen.found = run->lds_bytes, seen.expected = FLEETI_PIPELINE_BYTES(stages, stage_bytes);
         if (fleet_thread_id() == 0)
-            fleeti_record_failure(run->state, fleeti_parked_value(w->fixed->id), 0, w->epoch, seen,
-                                  0);
+            fleeti_record_failure(state, fleeti_parked_value(w->fixed->id), 0, w->epoch, seen, 0);
         done = 1;
     }
     w->done = fleeti_parked_of(fleeti_uniform(done));
@@ -6425,36 +6475,25 @@ FLEET_DEVICE void fleeti_set_shapes(fleeti_state *state, const fleet_plan *plan,
         }
 }
 
-/* One workgroup, before the run in stream order: counts the launch's workgroups as due and, if no others were, opens
-   the run for them (see >>worker, residency check). trace: for the records; null: none. The end of this kernel
-   publishes its stores to the next one. */
-FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
+/* Makes one of the launch's states ready for the run, all but the words of the residency check. Thread 0 gets 1 if the run
+   may begin, 0 if the state is poisoned or aborted. */
+FLEET_DEVICE uint32_t fleeti_claim_state(const fleet_run *run, fleeti_state *state,
+                                         const fleet_plan *plan, fleeti_trace *trace,
+                                         uint32_t bucket)
 {
-    fleeti_state *state = run.state;
     fleeti_host *host = state->config.host;
-    const fleet_plan *plan = run.plan;
-    uint32_t mine = 0, aborted = 0, stop = 0;
-    if (fleet_thread_id() == 0) {
-        /* Acquires all that earlier launches left in the state. Pair: the RMW that closes a run, in fleeti_leave
-           (edge 11). */
-        if (fleeti_rmw_device(&state->due.word, run.blocks)) {
-            fleet_add_relaxed_system(&host->busy, 1);
-        } else {
-            /* across the bus: used at the end */
-            aborted = fleet_load_relaxed_system(&host->abort.word);
-            stop = fleet_load_relaxed_device(&state->stop.word);
-            mine = 1 + fleeti_smallest_bucket(plan, state->config.symbol_values);
-        }
+    uint32_t aborted = 0, stop = 0;
+    if (fleet_thread_id() == 0) { /* across the bus: used at the end */
+        aborted = fleet_load_relaxed_system(&host->abort.word);
+        stop = fleet_load_relaxed_device(&state->stop.word);
     }
-    mine = fleeti_broadcast(fleeti_thread_now(), mine, 0);
-    if (!mine) return;
-    fleeti_set_shapes(state, plan, mine - 1);
+    fleeti_set_shapes(state, plan, bucket);
     for (uint32_t i = fleet_thread_id(); i < FLEET_MAX_CHIPLETS; i += fleet_thread_count()) {
         fleeti_run_line *result = &state->result[i];
         fleet_store_relaxed_device(&result->word, FLEETI_PENDING);
-        fleet_store_relaxed_device(&result->bucket, mine - 1);
+        fleet_store_relaxed_device(&result->bucket, bucket);
         fleet_store_relaxed_device(&result->bucket_epoch,
-                                   fleet_load_relaxed_device(&state->bucket_epoch[mine - 1]));
+                                   fleet_load_relaxed_device(&state->bucket_epoch[bucket]));
         fleet_store_relaxed_device(&result->epoch, fleet_load_relaxed_device(&state->epoch.word));
         fleet_store_relaxed_device(&state->left[i].word, 0);
     }
@@ -6465,22 +6504,46 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
                              0);
         fleet_store_relaxed_device(&state->config.mailboxes[i / FLEETI_MAILBOX].taken.word, 0);
     }
-    if (fleet_thread_id() == 0) {
-        fleet_store_relaxed_device(&state->exited.word, 0);
-        state->config.watch.limit_ticks = run.limit_ticks;
-        state->config.trace = trace;
-        state->config.finish = run.finish;
-        fleeti_post64_device(&state->finish.word, 0);
-        fleeti_post64_device(&state->idle.word, 0);
-        if (stop) {
-            fleet_add_relaxed_system(&host->poisoned, 1);
-        } else if (aborted) { /* for this launch and later ones */
-            fleet_cas_relaxed_device(&state->stop.word, 0, FLEET_ERROR_ABORTED);
-            fleeti_publish_system(&host->status, FLEET_ERROR_ABORTED);
-        }
-        if (state->config.ranks && aborted && !stop)
-            fleeti_stop_peers(state, FLEETI_SYSTEM | state->config.rank);
+    if (fleet_thread_id() != 0) return 0;
+    fleet_store_relaxed_device(&state->exited.word, 0);
+    state->config.watch.limit_ticks = run->limit_ticks;
+    state->config.trace = trace;
+    state->config.finish = run->finish;
+    fleeti_post64_device(&state->finish.word, 0);
+    fleeti_post64_device(&state->idle.word, 0);
+    if (stop) {
+        fleet_add_relaxed_system(&host->poisoned, 1);
+    } else if (aborted) { /* for this launch and later ones */
+        fleet_cas_relaxed_device(&state->stop.word, 0, FLEET_ERROR_ABORTED);
+        fleeti_publish_system(&host->status, FLEET_ERROR_ABORTED);
     }
+    if (state->config.ranks && aborted && !stop)
+        fleeti_stop_peers(state, FLEETI_SYSTEM | state->config.rank);
+    return !stop && !aborted;
+}
+
+/* One workgroup, before the run in stream order: counts the launch's workgroups as due and, if no others were, opens
+   the run for them (see >>worker, residency check). trace: for the records; null: none. The end of this kernel
+   publishes its stores to the next one. */
+FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
+{
+    fleeti_state *state = run.state, *other = state->config.other;
+    uint32_t mine = 0, begins;
+    if (fleet_thread_id() == 0) {
+        /* Acquires all that earlier launches left in the state. Pair: the RMW that closes a run, in fleeti_leave
+           (edge 11). */
+        if (fleeti_rmw_device(&state->due.word, run.blocks))
+            fleet_add_relaxed_system(&state->config.host->busy, 1);
+        else
+            mine = 1 + fleeti_smallest_bucket(run.plan, state->config.symbol_values);
+    }
+    mine = fleeti_broadcast(fleeti_thread_now(), mine, 0);
+    if (!mine) return;
+    begins = fleeti_claim_state(&run, state, run.plan, trace, mine - 1);
+    if (other)
+        begins &= fleeti_claim_state(
+            &run, other, other->config.plan, NULL,
+            fleeti_smallest_bucket(other->config.plan, other->config.symbol_values));
     /* Publishes, over the barriers, what all threads have cleared: the results of the chiplets before the check is open,
        and it before the counts are. For workgroups of a launch that has been refused meanwhile may be running already. One
        that ends the check stores the results of the chiplets, which must not be cleared then; one that is counted must not
@@ -6489,12 +6552,12 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
     fleet_block_barrier();
     if (fleet_thread_id() == 0)
         fleeti_publish_device(&state->residency.word,
-                              stop || aborted ? (uint32_t)FLEET_ERROR_ABORTED : FLEETI_OPEN);
+                              begins ? FLEETI_OPEN : (uint32_t)FLEET_ERROR_ABORTED);
     fleeti_drain();
     fleet_block_barrier();
     for (uint32_t i = fleet_thread_id(); i < FLEET_MAX_CHIPLETS; i += fleet_thread_count())
         fleeti_publish_device(&state->resident[i].word, 0);
-    if (stop || aborted) /* in thread 0; the run must not begin */
+    if (fleet_thread_id() == 0 && !begins)
         fleeti_residency_tell(state, FLEET_ERROR_ABORTED, 0, (fleeti_lds)0);
 }
 FLEET_THUNK2(fleeti_claim, fleet_run, fleeti_trace *)
@@ -6660,11 +6723,17 @@ static size_t fleeti_ring_bytes(const fleet_plan *plan, uint32_t ring)
 {
     return sizeof(fleeti_ring) + fleeti_lines((size_t)fleeti_ring_capacity(plan, ring) * 8);
 }
-/* Computes the offsets of the parts; returns the bytes of device memory. */
-static size_t fleeti_layout(fleet_state *s, const fleet_plan *plan)
+static uint32_t fleeti_all_blocks_of(const fleet_plan *plan)
 {
-    size_t at = sizeof(fleeti_state), blocks = 0;
+    uint32_t blocks = 0;
     for (uint32_t k = 0; k < plan->chiplets; k++) blocks += fleeti_blocks_of(plan, k);
+    return blocks;
+}
+/* Computes the offsets of the parts; returns the bytes of device memory. beside: workgroups of the state beside. */
+static size_t fleeti_layout(fleet_state *s, const fleet_plan *plan, uint32_t beside)
+{
+    const size_t blocks = (size_t)fleeti_all_blocks_of(plan) + beside;
+    size_t at = sizeof(fleeti_state);
     s->running = at;
     at += fleeti_lines((plan->total_workers + 1u) * sizeof(uint32_t));
     s->mailboxes = at;
@@ -6688,13 +6757,13 @@ static size_t fleeti_layout(fleet_state *s, const fleet_plan *plan)
 size_t fleet_state_bytes(const fleet_plan *plan)
 {
     fleet_state s;
-    return plan ? fleeti_layout(&s, plan) : 0;
+    return plan ? fleeti_layout(&s, plan, 0) : 0;
 }
 size_t fleet_state_host_bytes(const fleet_plan *plan)
 {
     fleet_state s;
     if (!plan) return 0;
-    fleeti_layout(&s, plan);
+    fleeti_layout(&s, plan, 0);
     return s.system + (plan->ranks > 1 ? 0 : fleeti_lines((size_t)plan->system_words * 4));
 }
 
@@ -6769,20 +6838,19 @@ static fleet_status fleeti_clear_peer_words(const fleet_state *s, uint32_t epoch
     return status;
 }
 
-/* Assigns workgroups to the virtual chiplets [first, end), to each as many as it needs. */
-static void fleeti_place_blocks(const fleet_plan *plan, const fleet_state_desc *d, uint32_t first,
-                                uint32_t end, uint8_t *chiplet_of, uint32_t blocks)
+/* Assigns workgroups to virtual chiplets, of which chiplet k needs need[k]. */
+static void fleeti_place_blocks(const fleet_state_desc *d, uint32_t chiplets, const uint32_t *need,
+                                uint8_t *chiplet_of, uint32_t blocks)
 {
     uint32_t left[FLEET_MAX_CHIPLETS];
-    uint32_t k = d->placement == FLEET_PLACEMENT_ROTATED ? (uint32_t)(d->seed % plan->chiplets) : 0;
+    uint32_t k = d->placement == FLEET_PLACEMENT_ROTATED ? (uint32_t)(d->seed % chiplets) : 0;
     uint64_t rng = d->seed;
-    for (uint32_t i = 0; i < plan->chiplets; i++)
-        left[i] = i >= first && i < end ? fleeti_blocks_of(plan, i) : 0;
+    memcpy(left, need, chiplets * sizeof *left);
     for (uint32_t b = 0; b < blocks; b++) {
-        while (!left[k]) k = (k + 1) % plan->chiplets;
+        while (!left[k]) k = (k + 1) % chiplets;
         left[k]--;
         chiplet_of[b] = (uint8_t)k;
-        k = (k + 1) % plan->chiplets;
+        k = (k + 1) % chiplets;
     }
     for (uint32_t b = blocks; b > 1 && d->placement == FLEET_PLACEMENT_RANDOM; b--) {
         uint32_t other;
@@ -6857,6 +6925,36 @@ static uint32_t fleeti_debugged(void)
     return traced;
 }
 
+/* Keeps the reason of a refused call for the report. */
+static fleet_status fleeti_refuse(fleet_state *s, fleet_status status, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(s->message, sizeof s->message, format, list);
+    va_end(list);
+    return status;
+}
+
+/* Whether a state with this plan may have the other one beside it. */
+static fleet_status fleeti_check_beside(fleet_state *s, const fleet_plan *plan,
+                                        const fleet_state *beside)
+{
+    const char *wrong = NULL;
+    if (!beside) return FLEET_OK;
+    if (!beside->image.plan)
+        wrong = "is not a state";
+    else if (beside->is_beside)
+        wrong = "is beside another state already";
+    else if (beside->beside)
+        wrong = "has a state beside it";
+    else if (plan->ranks > 1 || beside->image.plan->ranks > 1)
+        wrong = "cannot be used with a plan for several ranks";
+    else if (plan->chiplets + beside->image.plan->chiplets > FLEET_MAX_CHIPLETS)
+        wrong = "makes more than FLEET_MAX_CHIPLETS chiplets in all";
+    return wrong ? fleeti_refuse(s, FLEET_ERROR_ARGUMENT, "fleet_state_desc.beside %s", wrong)
+                 : FLEET_OK;
+}
+
 fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
                               const fleet_state_desc *desc, void *device_memory, void *pinned,
                               void *pinned_device, fleet_stream stream)
@@ -6867,12 +6965,14 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
     size_t bytes;
     char *initial;
     fleeti_state *header;
-    uint32_t own_ids = fleeti_has_chiplet_ids(), most = 0, ranks_here = 1, first, end;
+    uint32_t own_ids = fleeti_has_chiplet_ids(), most = 0, ranks_here = 1, first, end, chiplets;
+    uint32_t need[FLEET_MAX_CHIPLETS] = {0};
     if (!s || !image || !image->plan || !device_memory || !pinned || !pinned_device)
         return FLEET_ERROR_NULL;
     memset(s, 0, sizeof *s);
     plan = image->plan;
-    bytes = fleeti_layout(s, plan);
+    if ((status = fleeti_check_beside(s, plan, d.beside))) return status;
+    bytes = fleeti_layout(s, plan, d.beside ? fleeti_all_blocks_of(d.beside->image.plan) : 0);
     /* With virtual chiplets, workgroups of different hardware chiplets would share a chiplet, and chiplet scope
        would be too narrow. */
     if (own_ids && d.placement != FLEET_PLACEMENT_DEFAULT) return FLEET_ERROR_UNSUPPORTED;
@@ -6892,19 +6992,23 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
     s->virtual_chiplets = !own_ids;
     s->first_epoch = d.first_epoch;
     s->debugged = fleeti_debugged();
-    for (uint32_t k = first; k < end; k++) {
-        uint32_t n = fleeti_blocks_of(plan, k);
-        if (n > most) most = n;
-        s->blocks += n;
+    chiplets = plan->chiplets + (d.beside ? d.beside->image.plan->chiplets : 0);
+    for (uint32_t k = first; k < end; k++) need[k] = fleeti_blocks_of(plan, k);
+    for (uint32_t k = plan->chiplets; k < chiplets; k++)
+        need[k] = fleeti_blocks_of(d.beside->image.plan, k - plan->chiplets);
+    for (uint32_t k = 0; k < chiplets; k++) {
+        if (need[k] > most) most = need[k];
+        s->blocks += need[k];
     }
     /* The hardware gives each chiplet the same number of workgroups: as many as the chiplet that needs most. The
        others leave. */
-    if (own_ids) s->blocks = most * (end - first) * ranks_here + d.spare;
+    if (own_ids)
+        s->blocks = most * (end - first + chiplets - plan->chiplets) * ranks_here + d.spare;
     initial = (char *)calloc(1, bytes);
     if (!initial) return FLEET_ERROR_MEMORY;
     memset(pinned, 0, fleet_state_host_bytes(plan));
     if (!own_ids)
-        fleeti_place_blocks(plan, &d, first, end, (uint8_t *)initial + s->chiplet_of, s->blocks);
+        fleeti_place_blocks(&d, chiplets, need, (uint8_t *)initial + s->chiplet_of, s->blocks);
     header = (fleeti_state *)(void *)initial;
     header->epoch.word = d.first_epoch;
     header->config.counters = (uint32_t *)(void *)(s->device + s->counters);
@@ -6960,9 +7064,18 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
                                 (uint32_t *)(void *)(initial + s->counters),
                                 (uint32_t *)(void *)((char *)pinned + s->system), d.first_epoch);
     }
+    if (d.beside) header->config.other = (fleeti_state *)(void *)d.beside->device;
     status = fleet_to_device(device_memory, initial, bytes, stream);
     if (!status && plan->ranks > 1) status = fleeti_clear_peer_words(s, d.first_epoch, stream);
+    if (!status && d.beside) {
+        fleeti_state *own = (fleeti_state *)(void *)s->device;
+        status = fleet_to_device(d.beside->device + offsetof(fleeti_state, config.other), &own,
+                                 sizeof own, stream);
+    }
     free(initial);
+    if (status || !d.beside) return status;
+    s->beside = d.beside;
+    d.beside->is_beside = 1;
     return status;
 }
 
@@ -6987,11 +7100,13 @@ fleet_status fleet_state_create(fleet_state *s, const fleet_image *image,
 {
     void *device = NULL, *pinned = NULL, *pinned_device = NULL;
     fleet_status status;
+    size_t more;
     if (!s || !image || !image->plan) return FLEET_ERROR_NULL;
     memset(s, 0, sizeof *s);
+    more = desc && desc->beside ? fleet_state_bytes(desc->beside->image.plan) : 0;
     status =
-        fleeti_memory_alloc(fleet_state_bytes(image->plan), fleet_state_host_bytes(image->plan),
-                            &device, &pinned, &pinned_device);
+        fleeti_memory_alloc(fleet_state_bytes(image->plan) + more,
+                            fleet_state_host_bytes(image->plan), &device, &pinned, &pinned_device);
     if (status) return status;
     status = fleet_state_init(s, image, desc, device, pinned, pinned_device, stream);
     s->owned = 1;
@@ -7008,6 +7123,7 @@ fleet_status fleet_state_create(fleet_state *s, const fleet_image *image,
 void fleet_state_free(fleet_state *s)
 {
     if (!s) return;
+    if (s->beside) s->beside->is_beside = 0;
     if (s->owned) fleeti_memory_free(s->device, s->host);
     memset(s, 0, sizeof *s);
 }
@@ -7121,16 +7237,6 @@ static fleet_kernel_desc fleeti_worker_desc(const fleet_launch_desc *d, uint32_t
     return k;
 }
 
-/* Keeps the reason of a refused call for the report. */
-static fleet_status fleeti_refuse(fleet_state *s, fleet_status status, const char *format, ...)
-{
-    va_list list;
-    va_start(list, format);
-    vsnprintf(s->message, sizeof s->message, format, list);
-    va_end(list);
-    return status;
-}
-
 #define FLEETI_DEFAULT_THREADS 256u
 
 /* What the descriptor leaves to the kernel. */
@@ -7219,12 +7325,20 @@ static fleet_status fleeti_check_launch(fleet_state *s, const fleet_launch_desc 
     return FLEET_OK;
 }
 
+/* What the state beside has refused. */
+static fleet_status fleeti_refuse_beside(fleet_state *s, fleet_status status)
+{
+    return fleeti_refuse(s, status, "pool 1: %.140s", s->beside->message);
+}
+
 fleet_status fleet_run_prepare(fleet_state *s, const fleet_launch_desc *d, fleet_run *run)
 {
     uint64_t limit;
     fleet_status status;
     if (!s || !d || !run || !s->image.plan) return FLEET_ERROR_NULL;
     if ((status = fleeti_check_launch(s, d))) return status;
+    if (s->beside && (status = fleeti_check_launch(s->beside, d)))
+        return fleeti_refuse_beside(s, status);
     memset(run, 0, sizeof *run);
     run->plan = (const fleet_plan *)s->image.device;
     run->state = (fleeti_state *)(void *)s->device;
@@ -7237,7 +7351,8 @@ fleet_status fleet_run_prepare(fleet_state *s, const fleet_launch_desc *d, fleet
     run->blocks = s->blocks;
     run->steps = d->steps;
     run->lds_bytes = d->lds_bytes + d->pipeline_bytes;
-    run->finish = d->finish || s->image.plan->rebinds;
+    run->finish =
+        d->finish || s->image.plan->rebinds || (s->beside && s->beside->image.plan->rebinds);
     return FLEET_OK;
 }
 
@@ -7347,12 +7462,19 @@ fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const
     fleet_status status = fleeti_check_bound(s);
     if (status) return status;
     if (!s || !d || !run || !kernel.address || !args || !s->image.plan) return FLEET_ERROR_NULL;
+    if (s->is_beside)
+        return fleeti_refuse(s, FLEET_ERROR_UNSUPPORTED,
+                             "it runs in the launches of the state that it is beside");
     complete = fleeti_complete_desc(d, kernel.traits);
     complete.pipeline_bytes = d->pipeline_bytes; /* as fleet_run_prepare counted it */
     d = &complete;
     if ((status = fleeti_check_launch(s, d))) return status;
     if ((status = fleeti_check_kernel(s, d, kernel.traits))) return status;
     if ((status = fleeti_check_trace(s, d))) return status;
+    if (s->beside &&
+        ((status = fleeti_check_bound(s->beside)) || (status = fleeti_check_launch(s->beside, d)) ||
+         (status = fleeti_check_kernel(s->beside, d, kernel.traits))))
+        return fleeti_refuse_beside(s, status);
     if (run->state != (fleeti_state *)(void *)s->device)
         return fleeti_refuse(s, FLEET_ERROR_ARGUMENT, "fleet_run was prepared for another state");
     if (run->steps != d->steps)
@@ -7457,6 +7579,7 @@ fleet_status fleet_state_status(fleet_state *s)
     uint32_t status;
     if (!s || !s->host) return FLEET_ERROR_NULL;
     status = __atomic_load_n(&s->host->status, __ATOMIC_ACQUIRE);
+    if (!status && s->beside) status = __atomic_load_n(&s->beside->host->status, __ATOMIC_ACQUIRE);
     if (status) {
         __atomic_store_n(&s->host->poisoned, 0, __ATOMIC_RELAXED); /* the first failure says more */
         return (fleet_status)status;
@@ -7490,6 +7613,7 @@ void fleet_state_abort(fleet_state *s)
 {
     /* Polled by fleeti_check_watch, and by workers that never wait (edge 15). */
     if (s && s->host) __atomic_store_n(&s->host->abort.word, 1, __ATOMIC_RELEASE);
+    if (s && s->beside) fleet_state_abort(s->beside);
 }
 
 fleet_status fleet_state_recover(fleet_state *s, fleet_stream stream)
@@ -7502,6 +7626,7 @@ fleet_status fleet_state_recover(fleet_state *s, fleet_stream stream)
     fleet_status status;
     d.stream = stream;
     if ((status = fleet_run_prepare(s, &d, &run))) return status;
+    if (s->beside && (status = fleet_state_recover(s->beside, stream))) return status;
     table = (uint32_t)(s->chiplet_of / 4);
     counters = (uint32_t)(s->counters / 4);
     words = (uint32_t)(s->shapes / 4); /* the shapes come last, and stay */
@@ -7823,6 +7948,7 @@ size_t fleet_state_report(const fleet_state *s, char *text, size_t bytes)
     if (!s || !s->host || !s->image.plan) return 0;
     plan = s->image.plan;
     status = fleeti_host_word(&s->host->status);
+    if (s->beside) fleeti_put(&t, "pool 0: ");
     fleeti_put(&t, "%s: %s; %u launches finished, %u steps done\n",
                fleet_status_name((fleet_status)status), fleet_status_text((fleet_status)status),
                fleeti_host_word(&s->host->finished), fleet_state_epoch(s));
@@ -7923,6 +8049,12 @@ size_t fleet_state_report(const fleet_state *s, char *text, size_t bytes)
             fleeti_put(&t, " still runs %s\n", name);
         }
     free(running);
+    if (s->beside) {
+        fleeti_put(&t, "pool 1: ");
+        if (t.length >= bytes) text = NULL;
+        t.length += fleet_state_report(s->beside, text ? text + t.length : NULL,
+                                       text ? bytes - t.length : 0);
+    }
     return t.length;
 }
 
@@ -7980,7 +8112,10 @@ fleet_status fleet_session_open(fleet_session *s, fleet_graph *g, const fleet_se
     if (status) return fleeti_session_fail(s, status, "the device cannot be described");
     status = fleet_plan_build(g, &d.plan, &s->plan);
     if (status) return fleeti_session_fail(s, status, "%s", fleet_graph_error(g));
-    args_bytes = fleet_plan_args(s->plan) * kernel.traits->args_bytes;
+    args_bytes = fleet_plan_args(s->plan);
+    if (d.state.beside && fleet_plan_args(d.state.beside->image.plan) > args_bytes)
+        args_bytes = fleet_plan_args(d.state.beside->image.plan);
+    args_bytes *= kernel.traits->args_bytes;
     if (args_bytes > UINT32_MAX)
         return fleeti_session_fail(s, FLEET_ERROR_ARGUMENT, "the arguments take %llu bytes",
                                    (unsigned long long)args_bytes);

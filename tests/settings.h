@@ -152,6 +152,23 @@ static inline setting setting_for_outside(const setting *s, uint32_t mixed)
     return other;
 }
 
+/* Splits the setting's chiplets into those of two pools; 0: the device has one that cannot be shared. A single virtual
+   chiplet becomes one for each pool. */
+static inline int setting_pools(const setting *s, setting pools[2])
+{
+    const uint32_t chiplets = s->topology.chiplets;
+    const uint32_t first = chiplets > 1 ? 1 + (uint32_t)(s->seed % (chiplets - 1)) : 1;
+    pools[0] = pools[1] = *s;
+#if defined(FLEET_HIP)
+    if (chiplets == 1) return 0;
+#endif
+    pools[0].topology.chiplets = first;
+    pools[1].topology.chiplets = chiplets > 1 ? chiplets - first : 1;
+    for (uint32_t k = first; k < chiplets; k++)
+        pools[1].topology.units[k - first] = s->topology.units[k];
+    return 1;
+}
+
 /* The descriptors of a setting. */
 static inline fleet_plan_desc setting_plan_desc(const setting *s)
 {
