@@ -208,6 +208,16 @@
                    examples/qwen3 between ranks: push_sums -> add_summands
           carrier  word[3]     acquire  fleet_load_flagged_device, _system; fleet_await_flagged
           red      A flagged data over ranks; tests/host/ranks.c, flagged_words_are_whole
+       36 turn of a pool's boundary, device scope. The table of requests, and what all tiles of that pool have stored -> the
+          other pool's next boundary, and its tiles
+          release  fleeti_turn_end: drain, write-back, fleeti_publish_device     carrier  turn
+          acquire  fleeti_await_pool: poll, invalidate     red  tests/host/pools_model.sh; serving_pools.c under TSan
+       37 lent layer, device scope. Its number and batch, and all that its tiles read -> tasks of either pool that take tiles
+          release  fleet_server_share: drain, write-back, fleeti_publish_device     carrier  handed_out
+          acquire  fleet_share_next: poll, invalidate, barrier     red  tests/host/pools_model.sh; serving_pools.c under TSan
+       38 end of a lent layer, device scope. What its tiles have stored, and their reads -> pool 0's next boundary or layer
+          release  fleet_share_next: each wave drains, barrier; write-back, an arrival     carrier  run
+          acquire  fleeti_await_pool: poll, invalidate, barrier     red  tests/host/pools_model.sh; serving_pools.c under TSan
 
    ERRORS
        wait and test return a fleet_status to every thread of the group. Host functions return one.
@@ -5175,6 +5185,9 @@ void fleeti_host_pause(uint32_t *tries)
         struct timeval pause;
         pause.tv_sec = 0, pause.tv_usec = 20;
         select(0, NULL, NULL, NULL, &pause);
+        /* A word may have changed between an agent's poll and its parking, which fleeti_next_agent finds where no agent can
+           run: this one always can. */
+        while (e->n_parked) fleeti_wake(e, e->parked[e->n_parked - 1]);
     }
     *tries += 1;
     fleeti_switch(fleeti_self);

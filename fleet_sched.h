@@ -8,6 +8,7 @@
        >>serving          symbols that the run sets, launches that stay, rings of messages between the host and a
                           running launch, page allocator
        >>server           requests in a launch that stays: request table, batches, host's calls, policies
+       >>pools            two plans in one launch, each on chiplets of its own; a server over both
        >>layout           what a state and a trace hold in memory
        >>worker           what every schedule shares: thread context, residency check, tasks, weight pipeline
        >>static           the three schedules: each worker walks its own queue,
@@ -311,16 +312,8 @@ typedef struct fleet_state_desc {
        unevenly: each chiplet keeps what it needs, and the rest leave at once. All must be resident together. Default
        0; virtual chiplets need none */
     uint32_t spare;
-    const fleet_peers *peers; /* of a plan for several ranks (>>ranks); copied. Default: none */
-    /* Two pools of chiplets in one launch: another state, made before, whose plan runs beside this one's. Launches of
-       this state run both, each plan on chiplets of its own and with its own steps, epochs and symbols: this one on the
-       first ones, numbered as in its plan, the other one on those after them, numbered from 0 too. Both have the
-       launch's kernel, arguments, descriptor and number of steps; a trace is of this state's plan. A run that ends
-       early ends in both, whoever began. fleet_state_status, _wait, _report, _abort and _recover of this state are for
-       both; the other one takes fleet_bind, fleet_event_..., fleet_state_epoch and so on, and no launches. It must
-       outlive this state, and not move. FLEET_ERROR_ARGUMENT: it is beside another one already, or has one itself, a
-       plan is for several ranks, or they have more than FLEET_MAX_CHIPLETS chiplets in all. Default: none */
-    struct fleet_state *beside;
+    const fleet_peers *peers;   /* of a plan for several ranks (>>ranks); copied. Default: none */
+    struct fleet_state *beside; /* a second plan's, in the same launches (>>pools). Default: none */
 } fleet_state_desc;
 
 fleet_state_desc fleet_state_desc_default(void);
@@ -334,9 +327,8 @@ typedef struct fleet_state {
     fleeti_host *host, *host_device;
     uint32_t owned, virtual_chiplets;
     uint32_t blocks, first_epoch; /* blocks: workgroups of a launch */
-    uint32_t debugged;            /* 1: it was made under a debugger */
+    uint32_t debugged, is_beside; /* 1: it was made under a debugger; 1: it is another's `beside` */
     struct fleet_state *beside;   /* whose plan runs in this one's launches; null: none */
-    uint32_t is_beside;           /* 1: this is such a state */
     fleet_peers peers;            /* a plan for several ranks */
     /* a bit for each symbol that has a value, and for each tensor that has memory */
     uint32_t bound_symbols, bound_tensors[(FLEET_MAX_TENSORS + 31) / 32];
@@ -350,9 +342,8 @@ typedef struct fleet_state {
 size_t fleet_state_bytes(const fleet_plan *plan);
 size_t fleet_state_host_bytes(const fleet_plan *plan);
 /* Makes a state in the caller's memory, which must outlive it: device memory of fleet_state_bytes, 256-byte aligned,
-   and pinned host memory of fleet_state_host_bytes with its device address (fleet_pinned_alloc). With another state
-   beside it the device memory has fleet_state_bytes of that one's plan more. The image's memory must outlive the state,
-   too. desc may be null: defaults. Stream-ordered. */
+   and pinned host memory of fleet_state_host_bytes with its device address (fleet_pinned_alloc). The image's memory
+   must outlive the state, too. desc may be null: defaults. Stream-ordered. */
 fleet_status fleet_state_init(fleet_state *state, const fleet_image *image,
                               const fleet_state_desc *desc, void *device_memory, void *pinned,
                               void *pinned_device, fleet_stream stream);
@@ -495,11 +486,9 @@ size_t fleet_state_report(const fleet_state *state, char *text, size_t bytes);
    On the CPU `launch.host` of the descriptor chooses the engine, such as FLEET_ENGINE_DETERMINISTIC with a seed of
    the order in which waves run. */
 typedef struct fleet_session_desc {
-    fleet_plan_desc
-        plan; /* default: as for fleet_plan_build, but with the topology of this device */
+    fleet_plan_desc plan;   /* default: as for fleet_plan_build, with the topology of this device */
     fleet_state_desc state; /* default: as for fleet_state_create */
-    fleet_launch_desc
-        launch; /* of each run; its stream is that of all calls. Default: as for fleet_launch */
+    fleet_launch_desc launch; /* of each run; its stream is for all. Default: as for fleet_launch */
 } fleet_session_desc;
 
 fleet_session_desc fleet_session_desc_default(void);
@@ -923,12 +912,12 @@ FLEET_C_END
    The writer of the symbols is the boundary, and tasks before layers are their cutters (>>serving):
        FLEET_TILE(boundary, serving) {
            const fleet_batch *b = fleet_table_batch(args->table, 0, ctx.epoch + 1);
-           const fleet_status status = fleet_server_next(&ctx, args->table);
+           const fleet_status status = fleet_server_next(&ctx, args->table, 0);
            return status ? status : fleet_next_symbol(&ctx, ROWS, (int32_t)(b->decode_rows + b->chunk_rows));
        }
        FLEET_TILE(gate, serving) {
            const fleet_batch *b = fleet_table_batch(args->table, 0, ctx.epoch);
-           if (!fleet_server_between(&ctx, args->table, args->layer)) return FLEET_OK;
+           if (!fleet_server_between(&ctx, args->table, 0, args->layer)) return FLEET_OK;
            return fleet_cut_symbol(&ctx, ROWS, (int32_t)b->decode_rows);
        }
    Other tiles read the batch through fleet_table_batch, and the one that chooses tokens calls fleet_row_result.
@@ -997,9 +986,9 @@ typedef struct fleet_batch {
     uint32_t decode_rows, decode_begin, decode_end;
     uint32_t chunk_rows, chunk_begin, chunk_end;
     uint32_t chunk_class; /* fleet_class: the chunk of each has an activation buffer of its own */
-    uint32_t lent;        /* 1: in this layer the chunk may run on the chiplets of the other pool */
-    fleet_row chunk;      /* its first row */
-    uint64_t begun;       /* tick */
+    uint32_t lent;   /* 1: pool 1 helps with this layer; of pool 1: it does in this iteration */
+    fleet_row chunk; /* its first row */
+    uint64_t begun;  /* tick */
     uint32_t predicted_ns, pad; /* predicted_ns 0: not known */
 } fleet_batch;                  /* then: fleet_row[decode_rows of the server] */
 
@@ -1042,10 +1031,9 @@ typedef struct fleet_server_desc {
     /* `agent`: rows of a decode batch of both classes, at most. Default 0: as many as keep the predicted time of an
        iteration within 1.1 of that with the reactive rows alone, and 3 without a roofline */
     uint32_t mixed_rows;
-    uint32_t without_graph; /* 1: your code calls the boundaries, no launch does; default 0 */
-    uint64_t age_ticks;     /* a proactive request that has waited so long is aged; default 30 s */
-    float tick_ns;          /* default: of fleet_clock_ticks */
-    /* 2 needs without_graph: pool 0 works on prompts, pool 1 decodes, each in its own iterations. Default 1: a pool for both */
+    uint64_t age_ticks; /* a proactive request that has waited so long is aged; default 30 s */
+    float tick_ns;      /* default: of fleet_clock_ticks */
+    /* 2: pool 0 works on prompts, pool 1 decodes, each in its own iterations (>>pools). Default 1: a pool for both */
     uint32_t pools;
     /* 1: an iteration of the only pool has a chunk or decode rows, and the chunk goes first. Default 0 */
     uint32_t one_stage;
@@ -1172,14 +1160,15 @@ FLEET_DEVICE void fleet_table_evict(fleet_table *t, uint32_t slot);
 #define FLEET_SERVING_BATCH 1u
 #define FLEET_SERVING_STOPPED 2u
 
-/* In the task between two iterations, by all its threads: sends the tokens of the batch that has run, takes in what has
-   arrived, and composes the batch of the next step (ctx->epoch + 1), which all threads may read then. While there is
-   nothing to do it waits for the host (fleet_idle). After a stop it calls fleet_finish, and the batch is empty. Not
-   FLEET_OK: the run ends. */
-FLEET_DEVICE fleet_status fleet_server_next(const fleet_ctx *ctx, fleet_table *t);
+/* In the task between two iterations of a pool (0, unless there are two), by all its threads: sends the tokens of the batch
+   that has run, takes in what has arrived, and composes the batch of the pool's next step (ctx->epoch + 1), which all threads
+   may read then. While there is nothing to do it waits for the host (fleet_idle). After a stop it calls fleet_finish, and
+   the batch is empty. Not FLEET_OK: the run ends. */
+FLEET_DEVICE fleet_status fleet_server_next(const fleet_ctx *ctx, fleet_table *t, uint32_t pool);
 /* In a task after all those of layer - 1 and before those of `layer`, by all its threads. 1: it has suspended rows of
    this step's batch; chunk_end and decode_end say which. */
-FLEET_DEVICE uint32_t fleet_server_between(const fleet_ctx *ctx, fleet_table *t, uint32_t layer);
+FLEET_DEVICE uint32_t fleet_server_between(const fleet_ctx *ctx, fleet_table *t, uint32_t pool,
+                                           uint32_t layer);
 /* The host's word that changes with all that arrives. While it is *seen, fleet_server_between of the only pool does nothing. */
 FLEET_DEVICE const uint32_t *fleet_table_news(const fleet_table *t, uint32_t *seen);
 
@@ -1207,6 +1196,60 @@ FLEET_DEVICE const uint32_t *fleet_row_words(const fleet_table *t, fleet_row row
    without a result fails its request with FLEET_ERROR_TILE. */
 FLEET_DEVICE void fleet_row_result(const fleet_table *t, uint32_t pool, uint32_t step, uint32_t i,
                                    uint32_t result, uint32_t token);
+
+/* ==== >>pools: two plans in one launch ======================================================== */
+
+/* A launch of a state runs a second plan too, if another state is beside it:
+       fleet_state_create(&decode, &decode_image, NULL, stream);
+       desc.beside = &decode;
+       fleet_state_create(&prompts, &prompts_image, &desc, stream);
+       fleet_launch(&prompts, &launch, kernel, args);
+   The launch's own plan is that of pool 0 and runs on the first chiplets; that of the state beside is pool 1 and runs on
+   the chiplets after them, which its plan numbers from 0 too. Each pool has steps, epochs and symbols of its own, and ends
+   after the launch's number of steps or by its own fleet_finish. Both have the launch's kernel, arguments and descriptor;
+   a trace is of pool 0. Where one pool fails, or the host aborts, the other one ends too.
+
+   fleet_state_status, _wait, _report, _abort and _recover of pool 0's state are for both; fleet_state_failure, _epoch,
+   fleet_bind and fleet_event_... are each state's own. Launches of the state beside are refused (FLEET_ERROR_UNSUPPORTED).
+   It must outlive the other one, and not move. fleet_state_init with a state beside needs fleet_state_bytes of that one's
+   plan more. It returns FLEET_ERROR_ARGUMENT, with the reason in `message`, where `beside` is no state, is beside another one
+   or has one itself, where a plan is for several ranks, and for more than FLEET_MAX_CHIPLETS chiplets in all. */
+
+/* ---- pools: a server ------------------------------------------------------------------------- */
+
+/* A server with two pools (fleet_server_desc.pools): pool 0 works on prompts, pool 1 decodes. Each has a boundary of its own,
+   which passes the pool's number to fleet_server_next, and tasks pass it to fleet_table_batch and fleet_row_result. The
+   boundaries of the two pools have the table in turn (edge 36): what a request has left in one pool is seen in the other. A
+   pool that has nothing to do waits for the host and for the other one. fleet_server_next returns FLEET_ERROR_ARGUMENT where
+   the server has no such pool, and FLEET_ERROR_UNSUPPORTED in a launch of one state: pool 1 would have no boundaries.
+
+   Elastic: while pool 1 has nothing to decode, its chiplets help with the chunk, layer by layer. So a layer of pool 0
+   does not have a task for each row, but tiles that its tasks take one after another:
+       gate of each layer, a task of pool 0:  fleet_server_share(&ctx, table, layer, tiles)
+       layer, a task for each worker of pool 0, and help, a task for each worker of pool 1:
+           fleet_share share = fleet_share_open(pool);
+           while (fleet_share_next(&ctx, table, &share))
+               ... tile share.tile of layer share.layer, for fleet_table_batch(table, 0, share.step) ...
+           return share.status;
+   The boundary of pool 1 lets its help tasks run in steps whose batch is `lent`. They end at the first layer that is not
+   lent any more: the next one after a request could decode again. Tiles of a layer may run in any order and anywhere. */
+typedef struct fleet_share {
+    uint32_t tile, layer, step; /* in hand; step: of pool 0, for its batch */
+    fleet_status status;        /* not FLEET_OK: the run ends */
+    uint32_t pool;
+    uint32_t ran; /* private, in the first wave */
+} fleet_share;
+
+/* In a task of pool 0 before those of `layer`, after those of the layer before, by all its threads: waits until all tiles
+   of that one have run, wherever they do, and hands out tiles 0..tiles - 1 of `layer`. The tasks after it take them all:
+   they call fleet_share_next until it returns 0. */
+FLEET_DEVICE fleet_status fleet_server_share(const fleet_ctx *ctx, fleet_table *t, uint32_t layer,
+                                             uint32_t tiles);
+FLEET_DEVICE fleet_share fleet_share_open(uint32_t pool);
+/* By all threads of the task, which is a chiplet's or workgroup's and no wavefront-task: the next tile. 0: there is none
+   for this task. In pool 1 it waits for further layers while they are lent. Between two calls the tile runs: the call
+   publishes what it has stored to the task after the layer (edges 37 and 38). */
+FLEET_DEVICE uint32_t fleet_share_next(const fleet_ctx *ctx, fleet_table *t, fleet_share *share);
 
 /* ==== >>layout: what a state and a trace hold in memory ======================================= */
 
@@ -1261,9 +1304,9 @@ typedef struct fleeti_config {
     /* By hardware ids: the ranks that share each chiplet of the device, [first_chiplet, end_chiplet) being those of the
        first one; else 1 */
     uint32_t ranks_here;
+    uint32_t finish; /* as in its fleet_run */
     /* The other one of two states that run in one launch, which is one of the first state; null: none. */
     fleeti_state *other;
-    uint32_t finish; /* as in its fleet_run */
     uint32_t pad[2 * FLEETI_EVENT_LINE - 56];
     int32_t symbol_values[FLEET_MAX_SYMBOLS];   /* symbols, for later launches */
     const uint32_t *tensors[FLEET_MAX_TENSORS]; /* memory of the run-time tensors */
@@ -1829,15 +1872,23 @@ FLEET_DEVICE void fleeti_set_symbol_now(const fleet_ctx *ctx, uint32_t symbol, i
     fleeti_drain();
 }
 
-/* A tile ends the run with the status of `seen`. */
+/* The task of a worker ends the run with the status of `seen`. epoch: of the state. */
+FLEET_DEVICE void fleeti_task_ends_run(fleeti_state *state, uint32_t worker, uint32_t task,
+                                       uint32_t epoch, fleeti_wait_diagnostics seen)
+{
+    const uint32_t bucket = fleet_load_relaxed_device(&state->bucket.word);
+    epoch += fleet_load_relaxed_device(&state->bucket_epoch[bucket]) -
+             fleet_load_relaxed_device(&state->epoch.word);
+    fleeti_record_failure(state, worker, task, epoch, seen, 0);
+}
+FLEET_DEVICE uint32_t fleeti_worker_of_ctx(const fleet_ctx *ctx)
+{
+    return fleeti_state_of_ctx(ctx)->config.plan->worker_base[ctx->chiplet] + ctx->worker;
+}
 FLEET_DEVICE void fleeti_tile_ends_run(const fleet_ctx *ctx, fleeti_wait_diagnostics seen)
 {
-    fleeti_state *state = fleeti_state_of_ctx(ctx);
-    const uint32_t bucket = fleet_load_relaxed_device(&state->bucket.word);
-    const uint32_t epoch = ctx->epoch - fleet_load_relaxed_device(&state->epoch.word) +
-                           fleet_load_relaxed_device(&state->bucket_epoch[bucket]);
-    fleeti_record_failure(state, state->config.plan->worker_base[ctx->chiplet] + ctx->worker,
-                          ctx->task, epoch, seen, 0);
+    fleeti_task_ends_run(fleeti_state_of_ctx(ctx), fleeti_worker_of_ctx(ctx), ctx->task, ctx->epoch,
+                         seen);
 }
 
 FLEET_DEVICE int32_t fleet_symbol_now(const fleet_ctx *ctx, uint32_t symbol)
@@ -1879,7 +1930,9 @@ FLEET_DEVICE fleet_status fleet_cut_symbol(const fleet_ctx *ctx, uint32_t symbol
     return fleeti_set_symbol_in(ctx, symbol, value, 1);
 }
 
-FLEET_DEVICE fleet_status fleet_idle(const fleet_ctx *ctx, const uint32_t *word, uint32_t seen)
+/* fleet_idle, also until *near is not near_seen: a word of device memory, or null. */
+FLEET_DEVICE fleet_status fleeti_idle_until(const fleet_ctx *ctx, const uint32_t *word,
+                                            uint32_t seen, const uint32_t *near, uint32_t near_seen)
 {
     fleeti_state *state = fleeti_state_of_ctx(ctx);
     uint32_t status = FLEET_OK;
@@ -1889,7 +1942,8 @@ FLEET_DEVICE fleet_status fleet_idle(const fleet_ctx *ctx, const uint32_t *word,
         uint32_t tries = 0;
         uint64_t since = 0;
         watch.limit_ticks = 0;
-        while (!status && fleeti_first(fleeti_poll_system(word)) == seen) {
+        while (!status && fleeti_first(fleeti_poll_system(word)) == seen &&
+               !(near && fleeti_first(fleeti_poll_device(near)) != near_seen)) {
             if (tries == 0 && ctx->thread == 0)
                 fleeti_post64_device(&state->idle.word, FLEETI_IDLE_NOW);
             fleeti_pause_outside(&tries);
@@ -1905,6 +1959,10 @@ FLEET_DEVICE fleet_status fleet_idle(const fleet_ctx *ctx, const uint32_t *word,
     }
     if (ctx->group == FLEET_BLOCK) return (fleet_status)fleeti_broadcast(ctx->self, status, 1);
     return (fleet_status)fleeti_first(status);
+}
+FLEET_DEVICE fleet_status fleet_idle(const fleet_ctx *ctx, const uint32_t *word, uint32_t seen)
+{
+    return fleeti_idle_until(ctx, word, seen, NULL, 0);
 }
 
 FLEET_DEVICE fleet_status fleet_await_flagged(const fleet_ctx *ctx, const fleet_quad *from,
@@ -5324,13 +5382,30 @@ typedef struct fleeti_pool {
     /* the layer in which its suspended decode rows resume, and their number; 0, 0: none */
     uint32_t resume, suspended;
     uint32_t seen; /* fleet_table.news at its last decision */
+    /* fleet_table.changes and the bell at its last boundary, for the wait after it */
+    uint32_t changes, bell;
 } fleeti_pool;
 
 #define FLEETI_POOLS 2u
 
-/* The request table and all that the scheduler knows. The boundary's worker owns it; other tasks read batches, prompts
-   and page tables, which events of the graph publish to them. */
+/* What two pools tell each other. Counts wrap. */
+typedef struct fleeti_between_pools {
+    fleeti_line turns, turn; /* boundaries that want the table, and the one that has it */
+    /* of the boundary that has it: its number, and fleeti_pool_runs before it */
+    uint32_t turn_number, ran;
+    uint32_t pad_of_turn[FLEETI_EVENT_LINE - 2];
+    fleeti_line bell; /* times that one pool has changed what the other one waits for */
+    fleeti_line lent; /* 1: the decode pool's chiplets work for the prefill pool */
+    /* Tiles of all layers so far: handed out, taken, and run; the last word is stored to by RMWs of both pools. */
+    fleeti_line handed_out, taken, run;
+    /* of the layer in hand: its first tile in these counts, itself, and the step of pool 0 */
+    uint32_t first, layer, step;
+    uint32_t pad[FLEETI_EVENT_LINE - 3];
+} fleeti_between_pools;
+
+/* The request table and all that the scheduler knows. The boundary's worker owns it, or those of two pools in turn; other tasks read batches, prompts and page tables, which events of the graph publish to them. */
 struct fleet_table {
+    fleeti_between_pools pools;
     fleet_server_desc desc;
     fleet_slot *slots;
     uint32_t *prompts;     /* [requests][words, prompt_tokens] */
@@ -5359,7 +5434,6 @@ struct fleet_table {
     uint32_t pages_used[2]; /* reserved by requests of a class */
     uint32_t
         aged_turn; /* 1: the next prompt of an aged request goes before those of reactive ones */
-    uint32_t lent; /* 1: the decode pool's chiplets work for the prefill pool */
     float error_sum;
     uint32_t stats_changed; /* since the host got them */
     fleet_server_stats stats;
@@ -6094,6 +6168,17 @@ FLEET_DEVICE void fleeti_measure(fleet_table *t, const fleet_batch *b, uint64_t 
     if (error > (float)t->stats.error_max) t->stats.error_max = (uint32_t)error;
 }
 
+/* Whether pool 1 helps with the layers that come. Read by its help tasks: relaxed, no data follows. */
+FLEET_DEVICE uint32_t fleeti_lend(fleet_table *t, uint32_t lent)
+{
+    fleet_store_relaxed_device(&t->pools.lent.word, lent);
+    return lent;
+}
+FLEET_DEVICE uint32_t fleeti_lent(const fleet_table *t)
+{
+    return fleet_load_relaxed_device(&t->pools.lent.word);
+}
+
 /* The pool's batch has ended: its rows' progress, and their tokens. */
 FLEETI_OUTLINED void fleeti_close(fleet_table *t, uint32_t pool, uint64_t now)
 {
@@ -6104,7 +6189,7 @@ FLEETI_OUTLINED void fleeti_close(fleet_table *t, uint32_t pool, uint64_t now)
     b = fleeti_batch_of(t, pool, p->open - 1);
     rows = fleeti_decode_rows(b);
     p->open = 0;
-    if (pool == 0) t->lent = 0;
+    if (pool == 0) fleeti_lend(t, 0);
     fleeti_measure(t, b, now);
     if (b->chunk_rows) fleeti_close_chunk(t, pool, b, now);
     if (b->decode_end < t->desc.layers) {
@@ -6230,7 +6315,7 @@ FLEET_DEVICE uint32_t fleeti_boundary_prompt(const fleet_table *t, uint32_t slot
 FLEET_DEVICE uint32_t fleeti_boundary_decodes(const fleet_table *t, uint32_t pool, uint32_t chunk)
 {
     if (t->stop == FLEETI_STOP_NOW || pool + 1 != t->desc.pools) return 0;
-    if (t->desc.pools == 2) return !t->lent;
+    if (t->desc.pools == 2) return !fleeti_lent(t);
     return !(t->desc.one_stage && chunk != FLEET_NONE);
 }
 
@@ -6298,7 +6383,13 @@ FLEET_DEVICE uint32_t fleeti_layer_begin(fleet_table *t, uint32_t pool, const fl
 {
     if (!(b->chunk_rows && layer < b->chunk_end) && !fleeti_layer_suspends(t, b, layer)) return 0;
     fleeti_take_in(t, now);
-    return fleeti_first(t->pool[pool].seen != t->news);
+    if (!fleeti_first(t->pool[pool].seen != t->news)) return 0;
+    if (fleeti_first(
+            fleeti_lent(t))) { /* pool 1 has no boundaries, in which a request could decode again */
+        if (fleet_lane() == 0) fleeti_settle(t, now);
+        fleeti_flush(t);
+    }
+    return 1;
 }
 
 /* The chunk ends before this layer if it gives way, or if its request ends. */
@@ -6327,6 +6418,182 @@ FLEET_DEVICE uint32_t fleeti_server_tell(const fleet_ctx *ctx, uint32_t value, u
     return fleeti_broadcast(ctx->self, value, word);
 }
 
+/* Where two pools share the table, each has it in turn, from fleeti_turn_begin to fleeti_turn_end. */
+
+/* By all lanes of the first wave of a task: waits until *at is `word`, or with `differs` until it is not, and acquires what
+   was stored before that. Not FLEET_OK: the run ends. */
+FLEETI_OUTLINED uint32_t fleeti_await_pool(fleeti_state *state, uint32_t worker, uint32_t task,
+                                           uint32_t epoch, const uint32_t *at, uint32_t word,
+                                           uint32_t differs)
+{
+    uint32_t status = FLEET_OK, tries = 0;
+    uint64_t since = 0;
+    while (!status && (fleeti_first(fleeti_poll_device(at)) == word) == differs)
+        status = fleeti_first((uint32_t)fleeti_back_off(at, &state->config.watch, &tries, &since));
+    /* Pairs: fleeti_turn_end (edge 36), fleet_server_share (edge 37), fleet_share_next (edge 38). */
+    fleeti_invalidate_device();
+    if (status && fleet_lane() == 0)
+        fleeti_task_ends_run(state, worker, task, epoch, fleeti_no_event((fleet_status)status));
+    return status;
+}
+FLEET_DEVICE uint32_t fleeti_tile_awaits(const fleet_ctx *ctx, const uint32_t *at, uint32_t word,
+                                         uint32_t differs)
+{
+    return fleeti_await_pool(fleeti_state_of_ctx(ctx), fleeti_worker_of_ctx(ctx), ctx->task,
+                             ctx->epoch, at, word, differs);
+}
+/* By all lanes of a wave: the other pool looks again at what it waits for. */
+FLEET_DEVICE void fleeti_ring_bell(fleeti_between_pools *p)
+{
+    if (fleet_lane() == 0) fleeti_rmw_device(&p->bell.word, 1);
+}
+/* Whether the pool has a running batch; and, << 1, the loan. */
+FLEET_DEVICE uint32_t fleeti_pool_runs(const fleet_table *t, uint32_t pool)
+{
+    return (t->pool[pool].open != 0) | fleeti_lent(t) << 1;
+}
+
+/* By all lanes of the first wave. */
+FLEET_DEVICE uint32_t fleeti_turn_begin(const fleet_ctx *ctx, fleet_table *t, uint32_t pool)
+{
+    uint32_t status, turn = 0;
+    if (t->desc.pools == 1) return FLEET_OK;
+    if (fleet_lane() == 0) turn = fleeti_rmw_device(&t->pools.turns.word, 1);
+    turn = fleeti_first(turn);
+    /* Acquires all that the other pool's last boundary has left (edge 36). */
+    status = fleeti_tile_awaits(ctx, &t->pools.turn.word, turn, 0);
+    if (!status && fleet_lane() == 0)
+        t->pools.turn_number = turn, t->pools.ran = fleeti_pool_runs(t, pool);
+    return status;
+}
+/* iteration: the boundary was one between two iterations. */
+FLEETI_OUTLINED void fleeti_turn_end(fleet_table *t, uint32_t pool, uint32_t iteration)
+{
+    fleeti_between_pools *p = &t->pools;
+    if (fleet_lane() == 0) t->pool[pool].changes = t->changes;
+    if (t->desc.pools == 1) return;
+    if (fleet_lane() == 0) {
+        const uint32_t runs = fleeti_pool_runs(t, pool);
+        /* A batch of this pool has begun or ended, or the loan has: the other one may have something to do now. */
+        if (p->ran != runs || (runs & 1 & iteration)) fleeti_ring_bell(p);
+        t->pool[pool].bell = fleet_load_relaxed_device(&p->bell.word);
+    }
+    /* Publishes what this boundary, and through the events of its pool all tiles before it, have stored to the other pool's
+       next boundary. Pair: fleeti_await_pool (edge 36). */
+    fleeti_drain();
+    fleeti_write_back_device();
+    if (fleet_lane() == 0) fleeti_publish_device(&p->turn.word, p->turn_number + 1);
+}
+FLEET_DEVICE fleet_status fleeti_turn_idle(const fleet_ctx *ctx, const fleet_table *t,
+                                           uint32_t pool)
+{
+    const fleeti_pool *own = &t->pool[pool];
+    return fleeti_idle_until(ctx, &t->desk->changes.word, own->changes,
+                             t->desc.pools == 2 ? &t->pools.bell.word : NULL, own->bell);
+}
+
+/* ---- scheduling: tiles that two pools share -------------------------------------------------- */
+
+/* By all threads: waits until all tiles that were handed out have run. */
+FLEET_DEVICE fleet_status fleeti_share_ends(const fleet_ctx *ctx, const fleet_table *t)
+{
+    const fleeti_between_pools *p = &t->pools;
+    uint32_t status = FLEET_OK;
+    if (ctx->thread < fleet_wave_size()) {
+        const uint32_t end = fleeti_first(fleet_load_relaxed_device(&p->handed_out.word));
+        /* Acquires what tiles have stored in the other pool (edge 38). */
+        status = fleeti_tile_awaits(ctx, &p->run.word, end, 0);
+    }
+    return (fleet_status)fleeti_server_tell(ctx, status, 0);
+}
+/* Before a boundary of a pool: whether it may have one; then the tiles before it have ended in the other pool too, and
+   read no batch any more. */
+FLEET_DEVICE fleet_status fleeti_pool_ends_layer(const fleet_ctx *ctx, const fleet_table *t,
+                                                 uint32_t pool)
+{
+    if (pool >= t->desc.pools) return FLEET_ERROR_ARGUMENT;
+    if (t->desc.pools == 1) return FLEET_OK;
+    if (!fleeti_state_of_ctx(ctx)->config.other) return FLEET_ERROR_UNSUPPORTED;
+    return pool == 0 ? fleeti_share_ends(ctx, t) : FLEET_OK;
+}
+
+FLEET_DEVICE fleet_status fleet_server_share(const fleet_ctx *ctx, fleet_table *t, uint32_t layer,
+                                             uint32_t tiles)
+{
+    fleeti_between_pools *p = &t->pools;
+    const fleet_status status = fleeti_share_ends(ctx, t);
+    if (status || ctx->thread != 0) return status;
+    p->first = fleet_load_relaxed_device(&p->handed_out.word);
+    p->layer = layer, p->step = ctx->epoch;
+    /* Publishes the layer, and all that its tiles read, to the tasks of the other pool. Pair: fleet_share_next (edge 37). */
+    fleeti_drain();
+    fleeti_write_back_device();
+    fleeti_publish_device(&p->handed_out.word, p->first + tiles);
+    if (fleeti_lent(t)) fleeti_ring_bell(p); /* to fleet_share_next */
+    return FLEET_OK;
+}
+
+FLEET_DEVICE fleet_share fleet_share_open(uint32_t pool)
+{
+    fleet_share share;
+    __builtin_memset(&share, 0, sizeof share);
+    share.pool = pool;
+    share.tile = FLEET_NONE;
+    return share;
+}
+
+/* By the first wave: a tile of a layer whose number is before `end`. */
+FLEET_DEVICE uint32_t fleeti_share_take(fleeti_between_pools *p, uint32_t end, uint32_t *number)
+{
+    for (;;) {
+        const uint32_t next = fleeti_first(fleet_load_relaxed_device(&p->taken.word));
+        uint32_t got = 0;
+        if ((int32_t)(end - next) <= 0) return 0;
+        if (fleet_lane() == 0)
+            got = fleet_cas_relaxed_device(&p->taken.word, next, next + 1) == next;
+        *number = next;
+        if (fleeti_first(got)) return 1;
+    }
+}
+
+FLEET_DEVICE uint32_t fleet_share_next(const fleet_ctx *ctx, fleet_table *t, fleet_share *share)
+{
+    fleeti_between_pools *p = &t->pools;
+    uint32_t found = 0, status = FLEET_OK, number = 0;
+    fleeti_drain(); /* to the first wave, over the barrier: the tile in hand has run */
+    fleet_barrier(ctx);
+    if (ctx->thread < fleet_wave_size()) {
+        share->ran += share->tile != FLEET_NONE;
+        while (!found && !status) {
+            const uint32_t bell = fleeti_first(fleeti_poll_device(&p->bell.word));
+            const uint32_t end = fleeti_first(fleeti_poll_device(&p->handed_out.word));
+            /* After that, for a layer that is not lent is handed out after the loan has ended. */
+            const uint32_t lent = share->pool == 0 || fleeti_first(fleeti_lent(t));
+            /* Acquires what pool 0 has stored for the layer. Pair: fleet_server_share (edge 37). */
+            fleeti_invalidate_device();
+            found = lent && fleeti_share_take(p, end, &number);
+            if (found) break;
+            if (share->ran) {
+                /* Publishes the tiles that have run here to the task after the layer; of pool 0 the events of this task do,
+                   too. Pair: fleeti_await_pool (edge 38). */
+                fleeti_write_back_device();
+                if (fleet_lane() == 0) fleeti_add_arrival_device(&p->run.word, share->ran);
+                share->ran = 0;
+            }
+            if (share->pool == 0 || !lent) break;
+            status = fleeti_tile_awaits(ctx, &p->bell.word, bell, 1);
+        }
+        if (found) number -= p->first;
+    }
+    found = fleeti_server_tell(ctx, found, 0);
+    share->status = (fleet_status)fleeti_server_tell(ctx, status, 1);
+    if (!found) return 0;
+    share->tile = fleeti_server_tell(ctx, number, 0);
+    share->layer = fleeti_server_tell(ctx, p->layer, 1);
+    share->step = fleeti_server_tell(ctx, p->step, 0);
+    return 1;
+}
+
 #define FLEETI_POLICY(name)                                                                        \
     FLEET_DEVICE uint32_t name##_boundary(fleet_table *t, uint32_t pool, uint32_t step,            \
                                           uint64_t now)                                            \
@@ -6341,7 +6608,8 @@ FLEET_DEVICE uint32_t fleeti_server_tell(const fleet_ctx *ctx, uint32_t value, u
             decodes = fleeti_boundary_decodes(t, pool, chunk);                                     \
             if (decodes && !t->pool[pool].suspended) name##_decode(t, pool, chunk);                \
             fleeti_boundary_compose(t, pool, chunk, decodes, b);                                   \
-            if (chunk != FLEET_NONE) b->lent = t->lent = name##_lends(t);                          \
+            if (chunk != FLEET_NONE) b->lent = fleeti_lend(t, name##_lends(t));                    \
+            if (pool == 1) b->lent = fleeti_lent(t);                                               \
             t->pool[pool].seen = ++t->news;                                                        \
         }                                                                                          \
         return fleeti_boundary_end(t, pool, step);                                                 \
@@ -6357,7 +6625,7 @@ FLEET_DEVICE uint32_t fleeti_server_tell(const fleet_ctx *ctx, uint32_t value, u
             name##_admit(t, now);                                                                  \
             if (chunk) {                                                                           \
                 cut = fleeti_layer_chunk(t, b, layer, name##_preempts(t, pool, b->chunk.slot));    \
-                b->lent = t->lent = cut ? 0 : name##_lends(t);                                     \
+                b->lent = fleeti_lend(t, cut ? 0 : name##_lends(t));                               \
             }                                                                                      \
             if ((!chunk || cut) && fleeti_layer_suspends(t, b, layer)) {                           \
                 for (uint32_t i = 0; i < b->decode_rows; i++)                                      \
@@ -6370,28 +6638,34 @@ FLEET_DEVICE uint32_t fleeti_server_tell(const fleet_ctx *ctx, uint32_t value, u
         fleet_wave_barrier();                                                                      \
         return fleeti_first(cut);                                                                  \
     }                                                                                              \
-    FLEET_DEVICE fleet_status name##_next(const fleet_ctx *ctx, fleet_table *t)                    \
+    FLEET_DEVICE fleet_status name##_next(const fleet_ctx *ctx, fleet_table *t, uint32_t pool)     \
     {                                                                                              \
-        for (;;) {                                                                                 \
-            uint32_t next = 0, seen = 0;                                                           \
-            fleet_status status;                                                                   \
-            if (ctx->thread < fleet_wave_size()) {                                                 \
-                next = name##_boundary(t, 0, ctx->epoch + 1, fleet_clock_ticks());                 \
-                seen = fleeti_first(t->changes);                                                   \
+        fleet_status status = fleeti_pool_ends_layer(ctx, t, pool);                                \
+        while (!status) {                                                                          \
+            uint32_t next = 0, failed = 0;                                                         \
+            if (ctx->thread < fleet_wave_size() && !(failed = fleeti_turn_begin(ctx, t, pool))) {  \
+                next = name##_boundary(t, pool, ctx->epoch + 1, fleet_clock_ticks());              \
+                fleeti_turn_end(t, pool, 1);                                                       \
             }                                                                                      \
             next = fleeti_server_tell(ctx, next, 0);                                               \
-            seen = fleeti_server_tell(ctx, seen, 1);                                               \
+            failed = fleeti_server_tell(ctx, failed, 1);                                           \
+            if (failed) return (fleet_status)failed;                                               \
             if (next == FLEET_SERVING_STOPPED) return fleet_finish(ctx);                           \
-            if (next == FLEET_SERVING_BATCH) return FLEET_OK;                                      \
-            status = fleet_idle(ctx, &t->desk->changes.word, seen);                                \
-            if (status) return status;                                                             \
+            if (next == FLEET_SERVING_BATCH) break;                                                \
+            if (fleet_table_batch(t, pool, ctx->epoch + 1)->lent) break;                           \
+            status = fleeti_turn_idle(ctx, t, pool);                                               \
         }                                                                                          \
+        return status;                                                                             \
     }                                                                                              \
-    FLEET_DEVICE uint32_t name##_between(const fleet_ctx *ctx, fleet_table *t, uint32_t layer)     \
+    FLEET_DEVICE uint32_t name##_between(const fleet_ctx *ctx, fleet_table *t, uint32_t pool,      \
+                                         uint32_t layer)                                           \
     {                                                                                              \
         uint32_t cut = 0;                                                                          \
-        if (ctx->thread < fleet_wave_size())                                                       \
-            cut = name##_layer(t, 0, ctx->epoch, layer, fleet_clock_ticks());                      \
+        if (fleeti_pool_ends_layer(ctx, t, pool)) return 0; /* the run ends */                     \
+        if (ctx->thread < fleet_wave_size() && !fleeti_turn_begin(ctx, t, pool)) {                 \
+            cut = name##_layer(t, pool, ctx->epoch, layer, fleet_clock_ticks());                   \
+            fleeti_turn_end(t, pool, 0);                                                           \
+        }                                                                                          \
         return fleeti_server_tell(ctx, cut, 0);                                                    \
     }
 
@@ -8406,8 +8680,7 @@ static const char *fleeti_refused_field(const fleet_server_desc *d, uint32_t *fi
         {"decode_rows", d->decode_rows, 65536},
         {"chunk_rows", d->chunk_rows, 65536},
         {"layers", d->layers, 65536},
-        /* A launch has one sequence of steps, and fleet_server_next runs pool 0 in them: nothing would ever decode. */
-        {"pools", d->pools, d->without_graph ? FLEETI_POOLS : 1},
+        {"pools", d->pools, FLEETI_POOLS},
         {"policy", (uint32_t)d->policy, FLEET_POLICY_FIFO},
     };
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)

@@ -327,7 +327,6 @@ static fleet_server_desc sim_desc(void)
     d.mixed_rows = 3;
     d.age_ticks = 1000000;
     d.tick_ns = 1;
-    d.without_graph = 1; /* for those with two pools */
     return d;
 }
 

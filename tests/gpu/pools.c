@@ -8,6 +8,15 @@
 #define BLOCKS 1024u
 #define POOLS 2u
 
+/* A limit of one wait that a busy machine does not reach by itself. Time on a simulator is instructions. */
+#if defined(FLEET_HIP)
+#define SHORT_NS 200000u
+#elif defined(FLEET_CUDA)
+#define SHORT_NS 30000000u
+#else
+#define SHORT_NS 400000000u
+#endif
+
 typedef struct pool { /* one for each pool: the tiles' arguments */
     uint32_t *x;      /* [2][MOST], by the parity of the epoch */
     uint32_t *sum;
@@ -64,18 +73,22 @@ typedef struct stand {
 
 #define WORDS (2 * MOST + 1 + BLOCKS + FLEET_MAX_CHIPLETS)
 
-/* outside: `add` of pool 1 waits for an event that never comes. */
-static fleet_graph *graph_of(uint32_t which, uint32_t n, uint32_t outside)
+/* What is missing in pool 1: an event that `add` waits for; the value of a symbol. */
+enum { COMPLETE, WITHOUT_EVENT, WITHOUT_SYMBOL };
+
+static fleet_graph *graph_of(uint32_t which, uint32_t n, uint32_t missing)
 {
     fleet_graph *g = fleet_graph_create(NULL);
     const fleet_etensor done = fleet_event_tensor(g, "done", fleet_shape0(), FLEET_COUNT_DERIVED);
-    const fleet_grid cells = fleet_call_device(g, which ? "cells_1" : "cells_0", pool_cell,
-                                               fleet_shape1(fleet_dim_of((int32_t)n)), which);
+    const fleet_dim rows = missing == WITHOUT_SYMBOL ? fleet_symbol(g, "rows", 1, (int32_t)MOST)
+                                                     : fleet_dim_of((int32_t)n);
+    const fleet_grid cells =
+        fleet_call_device(g, which ? "cells_1" : "cells_0", pool_cell, fleet_shape1(rows), which);
     const fleet_grid add =
         fleet_call_device(g, which ? "add_1" : "add_0", pool_add, fleet_shape0(), which);
     fleet_out_edge(g, cells, done, "i->");
     fleet_in_edge(g, add, done, "->");
-    if (outside) {
+    if (missing == WITHOUT_EVENT) {
         const fleet_etensor never =
             fleet_event_tensor(g, "never", fleet_shape0(), FLEET_COUNT_DERIVED);
         fleet_event_external(g, never, FLEET_EXTERNAL_NOTIFIES, 1, FLEET_SCOPE_SYSTEM);
@@ -84,7 +97,7 @@ static fleet_graph *graph_of(uint32_t which, uint32_t n, uint32_t outside)
     return g;
 }
 
-static int stand_open(test_run *t, stand *o, const setting *s, uint32_t outside)
+static int stand_open(test_run *t, stand *o, const setting *s, uint32_t missing)
 {
     setting pools[POOLS];
     memset(o, 0, sizeof *o);
@@ -95,8 +108,8 @@ static int stand_open(test_run *t, stand *o, const setting *s, uint32_t outside)
         pool *args = &o->args[p];
         fleet_graph *g;
         args->n = p ? 5 + (uint32_t)s->seed % 7 : 12 + (uint32_t)s->seed % (MOST - 12);
-        g = graph_of(p, args->n, p && outside);
-        if (p && outside) pools[p] = setting_for_outside(&pools[p], 1);
+        g = graph_of(p, args->n, p ? missing : (uint32_t)COMPLETE);
+        if (p && missing == WITHOUT_EVENT) pools[p] = setting_for_outside(&pools[p], 1);
         d = setting_plan_desc(&pools[p]);
         if (fleet_plan_build(g, &d, &o->plan[p]))
             test_fail(t, __FILE__, __LINE__, "%s", fleet_graph_error(g));
@@ -175,7 +188,7 @@ static void run_both(test_run *t, const setting *s, void *user)
 {
     stand o;
     (void)user;
-    if (!stand_open(t, &o, s, 0)) return;
+    if (!stand_open(t, &o, s, COMPLETE)) return;
     for (uint32_t launch = 1; launch <= 3; launch++)
         if (!stand_run(t, &o, 4, FLEET_OK) || !is_right(t, &o, 4 * launch, 4 * launch)) return;
     stand_close(&o);
@@ -190,7 +203,7 @@ static void finish_each(test_run *t, const setting *s, void *user)
 {
     stand o;
     (void)user;
-    if (!stand_open(t, &o, s, 0)) return;
+    if (!stand_open(t, &o, s, COMPLETE)) return;
     for (uint32_t launch = 1; launch <= 2; launch++) {
         const uint32_t long_one = 37 * launch, short_one = 3 * launch;
         o.args[0].last = s->seed % 2 ? long_one : short_one;
@@ -224,7 +237,7 @@ static void fail_in(test_run *t, const setting *s, void *user)
         fleet_failure f;
         stand o;
         (void)user;
-        if (!stand_open(t, &o, s, 0)) return;
+        if (!stand_open(t, &o, s, COMPLETE)) return;
         o.args[p].fails = 5; /* the other one would never end */
         if (!stand_run(t, &o, FLEET_STEPS_ENDLESS, FLEET_ERROR_TILE)) return;
         fleet_state_report(&o.state[0], report, sizeof report);
@@ -249,8 +262,8 @@ static void time_out_in(test_run *t, const setting *s, void *user)
     static char report[8192];
     stand o;
     (void)user;
-    if (!stand_open(t, &o, s, 1)) return;
-    o.launch.limit_ns = 20000000;
+    if (!stand_open(t, &o, s, WITHOUT_EVENT)) return;
+    o.launch.limit_ns = SHORT_NS;
     if (!stand_run(t, &o, FLEET_STEPS_ENDLESS, FLEET_ERROR_TIMEOUT)) return;
     fleet_state_report(&o.state[0], report, sizeof report);
     if (!strstr(report, "pool 1: FLEET_ERROR_TIMEOUT") || !strstr(report, "waits for never"))
@@ -274,7 +287,7 @@ static void abort_in(test_run *t, const setting *s, void *user)
 {
     stand o;
     (void)user;
-    if (!stand_open(t, &o, s, 0)) return;
+    if (!stand_open(t, &o, s, COMPLETE)) return;
 #if defined(FLEET_HOST)
     {
         pthread_t thread;
@@ -306,7 +319,7 @@ static void refuse_in(test_run *t, const setting *s, void *user)
     fleet_state other, nothing;
     fleet_state_desc d = setting_state_desc(s);
     (void)user;
-    if (!stand_open(t, &o, s, 0)) return;
+    if (!stand_open(t, &o, s, COMPLETE)) return;
     d.beside = &o.state[1];
     CHECK_STATUS(fleet_state_create(&other, &o.image[0], &d, NULL), FLEET_ERROR_ARGUMENT);
     CHECK_TEXT(other.message, "fleet_state_desc.beside is beside another state already");
@@ -319,6 +332,11 @@ static void refuse_in(test_run *t, const setting *s, void *user)
     CHECK_TEXT(other.message, "fleet_state_desc.beside is not a state");
     CHECK_STATUS(fleet_launch(&o.state[1], &o.launch, FLEET_KERNEL_OF(pool_kernel), o.device_args),
                  FLEET_ERROR_UNSUPPORTED);
+    stand_close(&o);
+    if (!stand_open(t, &o, s, WITHOUT_SYMBOL)) return;
+    CHECK_STATUS(fleet_launch(&o.state[0], &o.launch, FLEET_KERNEL_OF(pool_kernel), o.device_args),
+                 FLEET_ERROR_SYMBOL_UNBOUND);
+    CHECK_TEXT(o.state[0].message, "pool 1: symbol rows has no value");
     stand_close(&o);
 }
 static void wrong_pairs_are_refused(test_run *t)

@@ -370,6 +370,7 @@ static void invariant_7_counters_and_flags_never_share_a_line(test_run *t)
     CHECK_INT(sizeof(fleeti_line), FLEET_CACHE_LINE_BYTES);
     CHECK_INT(sizeof(fleeti_state) % FLEET_CACHE_LINE_BYTES, 0);
     CHECK_INT(sizeof(fleeti_mailbox) % FLEET_CACHE_LINE_BYTES, 0);
+    CHECK_INT(sizeof(fleeti_between_pools) % FLEET_CACHE_LINE_BYTES, 0);
     CHECK_INT(sizeof(fleeti_host) % FLEET_CACHE_LINE_BYTES, 0);
     CHECK(LINE_OF(fleeti_host, status) != LINE_OF(fleeti_host, abort));
     CHECK(LINE_OF(fleeti_mailbox, slot) != LINE_OF(fleeti_mailbox, taken));
@@ -390,7 +391,7 @@ static void invariant_7_counters_and_flags_never_share_a_line(test_run *t)
         model_graph(&m);
         d.schedule = (fleet_schedule)schedule;
         CHECK_STATUS(fleet_plan_build(m.graph, &d, &plan), FLEET_OK);
-        fleeti_layout(&s, plan);
+        fleeti_layout(&s, plan, 0);
         CHECK_INT(s.running % FLEET_CACHE_LINE_BYTES | s.mailboxes % FLEET_CACHE_LINE_BYTES |
                       s.chiplet_of % FLEET_CACHE_LINE_BYTES | s.counters % FLEET_CACHE_LINE_BYTES |
                       s.failures % FLEET_CACHE_LINE_BYTES | s.system % FLEET_CACHE_LINE_BYTES,

@@ -4,19 +4,8 @@
 // run: asan engine=both
 // run: model engine=deterministic
 // run: tsan
-#include "../settings.h"
+#include "clients.h"
 
-#include <sys/select.h>
-
-#define LAYERS 4u
-#define PAGES 24u
-#define PAGE_TOKENS 4u
-#define DECODE_ROWS 4u
-#define CHUNK_ROWS 5u
-#define REQUESTS 6u
-#define GENERATIONS 64u
-#define LONGEST 32u
-#define JOBS 24u
 #define ROWS 0
 
 typedef struct serving { /* one for each layer */
@@ -39,12 +28,6 @@ typedef struct arrival {
     uint32_t layer, came, started;
     uint32_t late; /* rows of proactive prompts in layers after that one */
 } arrival;
-
-static inline uint32_t mix(uint32_t x, uint32_t y)
-{
-    x = (x ^ y) * 0x9e3779b1u;
-    return x ^ x >> 15;
-}
 
 /* By the rows of any worker: `came` and `started` are published by the events of the graph at the latest. */
 static void arrive(arrival *a, const fleet_table *table, fleet_row row, uint32_t layer)
@@ -98,7 +81,7 @@ FLEET_TILE(gate, serving)
 {
     const fleet_batch *b = fleet_table_batch(args->table, 0, ctx.epoch);
     FLEET_UNUSED(at);
-    if (!fleet_server_between(&ctx, args->table, args->layer)) return FLEET_OK;
+    if (!fleet_server_between(&ctx, args->table, 0, args->layer)) return FLEET_OK;
     return fleet_cut_symbol(&ctx, ROWS, b->decode_end > args->layer ? (int32_t)b->decode_rows : 0);
 }
 
@@ -154,7 +137,7 @@ FLEET_TILE(boundary, serving)
     FLEET_UNUSED(at);
     if (ctx.thread == 0)
         *args->broken |= check_ran(args->table, fleet_table_batch(args->table, 0, ctx.epoch));
-    status = fleet_server_next(&ctx, args->table);
+    status = fleet_server_next(&ctx, args->table, 0);
     if (ctx.thread == 0) {
         ++*args->steps;
         if (args->table->desc.policy == FLEET_POLICY_AGENT)
@@ -166,127 +149,21 @@ FLEET_TILE(boundary, serving)
 #define SERVING_TILES(TILE, P) TILE(P, layer) TILE(P, gate) TILE(P, boundary)
 FLEET_MEGAKERNEL(serving, SERVING_TILES, 64)
 
-typedef struct job {
-    uint64_t id;
-    fleet_class priority;
-    uint32_t prompt[LONGEST], prompt_tokens, max_tokens;
-    uint32_t tokens[LONGEST], n;
-    uint32_t ended; /* 1 + fleet_event_kind */
-} job;
-
 typedef struct stand {
     fleet_session s;
-    fleet_server server;
+    clients c;
     serving args[LAYERS];
     fleet_status status;
-    job jobs[JOBS];
-    pthread_mutex_t lock;
-    uint32_t seed;
-    fleet_server_event held[REQUESTS * 8]; /* not released yet */
-    uint32_t n_held;
-    uint32_t late; /* submissions that came after the stop */
     fleet_host_stats stats;
 } stand;
-
-static void pause_us(int us)
-{
-    struct timeval pause;
-    pause.tv_sec = 0, pause.tv_usec = us;
-    select(0, NULL, NULL, NULL, &pause);
-}
 
 static void *launch(void *argument)
 {
     stand *o = (stand *)argument;
     fleet_session_run(&o->s, o->args, sizeof o->args);
     o->status = fleet_session_wait(&o->s);
-    fleet_server_ended(&o->server, o->status);
+    fleet_server_ended(&o->c.server, o->status);
     return NULL;
-}
-
-static void submit_class(stand *o, fleet_class priority)
-{
-    for (uint32_t i = 0; i < JOBS; i++) {
-        job *j = &o->jobs[i];
-        fleet_request r;
-        fleet_ticket ticket;
-        fleet_status status = FLEET_ERROR_BUSY;
-        if (j->priority != priority) continue;
-        r.priority = priority, r.prompt = j->prompt;
-        r.prompt_tokens = j->prompt_tokens, r.max_tokens = j->max_tokens;
-        while (status == FLEET_ERROR_BUSY) {
-            pthread_mutex_lock(&o->lock);
-            status = fleet_server_submit(&o->server, &r, &ticket);
-            j->id = ticket.id;
-            if (status == FLEET_ERROR_ABORTED) j->ended = 1 + FLEET_EVENT_CANCELLED, o->late++;
-            pthread_mutex_unlock(&o->lock);
-            if (status == FLEET_ERROR_BUSY) pause_us(100);
-        }
-        if (i % 7 == 3) fleet_server_cancel(&o->server, ticket.id);
-        if (priority == FLEET_REACTIVE) pause_us(50);
-    }
-}
-static void *submit_proactive(void *o)
-{
-    submit_class((stand *)o, FLEET_PROACTIVE);
-    return NULL;
-}
-static void *submit_reactive(void *o)
-{
-    submit_class((stand *)o, FLEET_REACTIVE);
-    return NULL;
-}
-
-static void release_all(stand *o)
-{
-    for (uint32_t i = 0; i < o->n_held; i++) fleet_server_release(&o->server, &o->held[i]);
-    o->n_held = 0;
-}
-/* An event; returns how many requests it ends. Some clients are slow. */
-static uint32_t take_event(test_run *t, stand *o)
-{
-    fleet_server_event e;
-    uint32_t ends = 0, there;
-    pthread_mutex_lock(&o->lock);
-    if ((there = fleet_server_poll(&o->server, &e))) {
-        job *j = o->jobs;
-        while (j < o->jobs + JOBS && (j->id != e.id || !e.id)) j++;
-        if (j == o->jobs + JOBS || j->ended || (e.kind == FLEET_EVENT_TOKEN && e.index != j->n)) {
-            test_fail(t, __FILE__, __LINE__, "event %u of request %llx", (uint32_t)e.kind,
-                      (unsigned long long)e.id);
-            ends = JOBS;
-        } else if (e.kind == FLEET_EVENT_TOKEN) {
-            j->tokens[j->n++] = e.token;
-            if (e.index % 3 == 1 && o->n_held < sizeof o->held / sizeof *o->held)
-                o->held[o->n_held++] = e;
-            else
-                fleet_server_release(&o->server, &e);
-        } else {
-            j->ended = 1 + (uint32_t)e.kind, ends = 1;
-        }
-    } else {
-        release_all(o);
-    }
-    pthread_mutex_unlock(&o->lock);
-    if (!there) pause_us(20);
-    return ends;
-}
-
-static uint32_t is_right(const job *j)
-{
-    static uint32_t cells[LAYERS][LONGEST];
-    uint32_t n = 0;
-    for (uint32_t at = 0; n < j->n; at++) {
-        uint32_t x = mix((at < j->prompt_tokens ? j->prompt[at] : j->tokens[n - 1]) + 1, at);
-        cells[0][at] = x;
-        for (uint32_t l = 1; l < LAYERS; l++) {
-            for (uint32_t k = 0; k < at; k++) x = mix(x, cells[l - 1][k]);
-            cells[l][at] = x;
-        }
-        if (at + 1 >= j->prompt_tokens && j->tokens[n++] != x % 1000) return 0;
-    }
-    return j->ended == 1 + FLEET_EVENT_CANCELLED ||
-           (j->ended == 1 + FLEET_EVENT_FINISHED && n == j->max_tokens);
 }
 
 static fleet_graph *graph_of(void)
@@ -311,9 +188,6 @@ static fleet_graph *graph_of(void)
     return g;
 }
 
-/* How the launch ends. */
-enum { DRAIN, STOP, ABORT };
-
 static int stand_open(test_run *t, stand *o, const setting *s)
 {
     const uint32_t words = REQUESTS * GENERATIONS * LONGEST * LAYERS;
@@ -321,7 +195,7 @@ static int stand_open(test_run *t, stand *o, const setting *s)
     fleet_server_desc d = fleet_server_desc_default();
     fleet_graph *g = graph_of();
     memset(o, 0, sizeof *o);
-    pthread_mutex_init(&o->lock, NULL);
+    clients_init(&o->c, s->seed);
     d.requests = REQUESTS, d.reactive_requests = 2, d.events = 2;
     d.pages = PAGES, d.page_tokens = PAGE_TOKENS, d.reactive_pages = 8;
     d.prompt_tokens = d.sequence_tokens = LONGEST;
@@ -329,7 +203,7 @@ static int stand_open(test_run *t, stand *o, const setting *s)
     d.policy = s->seed % 5 ? FLEET_POLICY_AGENT : FLEET_POLICY_FIFO;
     d.suspend_decode = s->seed % 2;
     d.age_ticks = s->seed % 3 ? 0 : 200000;
-    NEED_STATUS(fleet_server_create(&o->server, &d, NULL), FLEET_OK);
+    NEED_STATUS(fleet_server_create(&o->c.server, &d, NULL), FLEET_OK);
     session.plan = setting_plan_desc(s);
     session.state = setting_state_desc(s);
     session.launch = setting_launch_desc(s);
@@ -343,7 +217,7 @@ static int stand_open(test_run *t, stand *o, const setting *s)
     if (fleet_session_open(&o->s, g, &session, FLEET_KERNEL_OF(serving_kernel)))
         test_fail(t, __FILE__, __LINE__, "%s: %s", fleet_graph_error(g), o->s.message);
     fleet_graph_destroy(g);
-    o->args[0].table = o->server.table;
+    o->args[0].table = o->c.server.table;
     o->args[0].cells = (uint32_t *)fleet_session_alloc(&o->s, LAYERS * PAGES * PAGE_TOKENS * 4);
     o->args[0].x = (uint32_t *)fleet_session_alloc(&o->s, (DECODE_ROWS + 2 * CHUNK_ROWS) * 4);
     o->args[0].runs = (uint32_t *)fleet_session_alloc(&o->s, words * 4);
@@ -353,40 +227,17 @@ static int stand_open(test_run *t, stand *o, const setting *s)
     NEED_STATUS(fleet_device_clear(o->args[0].steps, 8, NULL), FLEET_OK);
     NEED_STATUS(fleet_device_clear(o->args[0].runs, words * 4, NULL), FLEET_OK);
     for (uint32_t i = 1; i < LAYERS; i++) o->args[i] = o->args[0], o->args[i].layer = i;
-    for (uint32_t i = 0; i < JOBS; i++) {
-        job *j = &o->jobs[i];
-        j->priority = i % 3 ? FLEET_PROACTIVE : FLEET_REACTIVE;
-        j->prompt_tokens = 1 + mix(i, (uint32_t)s->seed) % (i % 3 ? 18 : 7);
-        j->max_tokens = 1 + mix(i + 50, (uint32_t)s->seed) % 8;
-        for (uint32_t k = 0; k < j->prompt_tokens; k++)
-            j->prompt[k] = mix(i % 5 ? i + 1 : 77, k) % 1000; /* some begin alike */
-    }
     return 1;
 }
 static void stand_close(stand *o)
 {
     fleet_session_close(&o->s);
-    fleet_server_free(&o->server);
+    fleet_server_free(&o->c.server);
 }
 
-/* Serves all jobs, until they have ended or, with another end, some of them. */
 static int serve(test_run *t, stand *o, uint32_t end)
 {
-    pthread_t threads[3];
-    uint32_t ended = 0;
-    NEED(!pthread_create(&threads[0], NULL, launch, o));
-    NEED(!pthread_create(&threads[1], NULL, submit_proactive, o));
-    NEED(!pthread_create(&threads[2], NULL, submit_reactive, o));
-    while (ended < (end == DRAIN ? JOBS : JOBS / 3)) ended += take_event(t, o);
-    if (end == STOP) fleet_server_stop(&o->server, 0);
-    if (end == ABORT) fleet_state_abort(&o->s.state);
-    if (end == ABORT) pthread_join(threads[0], NULL);
-    pthread_join(threads[1], NULL);
-    pthread_join(threads[2], NULL);
-    if (end == DRAIN) fleet_server_stop(&o->server, 1);
-    if (end != ABORT) pthread_join(threads[0], NULL);
-    while (ended + o->late < JOBS) ended += take_event(t, o);
-    return !t->failed_here;
+    return serve_jobs(t, &o->c, end, launch, &o->s.state, o);
 }
 
 static void check_runs(test_run *t, const stand *o)
@@ -410,7 +261,7 @@ static void serve_in(test_run *t, const setting *s, void *user)
     if (!stand_open(t, &o, s) || !serve(t, &o, end)) return;
     CHECK_STATUS(o.status, end == ABORT ? FLEET_ERROR_ABORTED : FLEET_OK);
     for (uint32_t i = 0; i < JOBS; i++) {
-        const job *j = &o.jobs[i];
+        const job *j = &o.c.jobs[i];
         if (end == ABORT && j->ended == 1 + FLEET_EVENT_FAILED) continue;
         if (!is_right(j))
             test_fail(t, __FILE__, __LINE__, "request %u: %u tokens, end %u", i, j->n, j->ended);
@@ -418,7 +269,7 @@ static void serve_in(test_run *t, const setting *s, void *user)
     }
     check_runs(t, &o);
     CHECK_INT(o.stats.findings, 0);
-    fleet_server_stats_read(&o.server, &stats);
+    fleet_server_stats_read(&o.c.server, &stats);
     if (end != ABORT) CHECK_INT(stats.pages_available, PAGES);
     stand_close(&o);
 }
@@ -444,21 +295,21 @@ static void idle_in(test_run *t, const setting *s, void *user)
     if (!stand_open(t, &o, s)) return;
     CHECK(!pthread_create(&thread, NULL, launch, &o));
     for (uint32_t i = 0; i < 3; i++) {
-        job *j = &o.jobs[i];
+        job *j = &o.c.jobs[i];
         fleet_request r;
         fleet_ticket ticket;
         pause_us(3000);
         r.priority = j->priority, r.prompt = j->prompt;
         r.prompt_tokens = j->prompt_tokens, r.max_tokens = j->max_tokens;
-        CHECK_STATUS(fleet_server_submit(&o.server, &r, &ticket), FLEET_OK);
+        CHECK_STATUS(fleet_server_submit(&o.c.server, &r, &ticket), FLEET_OK);
         j->id = ticket.id;
-        while (ended <= i && !t->failed_here) ended += take_event(t, &o);
+        while (ended <= i && !t->failed_here) ended += take_event(t, &o.c);
     }
     pause_us(3000);
-    fleet_server_stop(&o.server, 1);
+    fleet_server_stop(&o.c.server, 1);
     pthread_join(thread, NULL);
-    for (uint32_t i = 0; i < 3; i++) CHECK(is_right(&o.jobs[i]));
-    fleet_server_stats_read(&o.server, &stats);
+    for (uint32_t i = 0; i < 3; i++) CHECK(is_right(&o.c.jobs[i]));
+    fleet_server_stats_read(&o.c.server, &stats);
     CHECK_STATUS(fleet_to_host(&steps, o.args[0].steps, 4, NULL), FLEET_OK);
     CHECK_INT(steps, stats.iterations + 1);
     stand_close(&o);
@@ -484,9 +335,9 @@ static void arrival_in(test_run *t, const setting *s, void *user)
         fleet_ticket ticket;
         if (!stand_open(t, &o, &agent)) return;
         memset(&a, 0, sizeof a);
-        a.server = &o.server, a.layer = layer;
+        a.server = &o.c.server, a.layer = layer;
         for (uint32_t i = 0; i < 2; i++) {
-            job *j = &o.jobs[i]; /* the first one is reactive */
+            job *j = &o.c.jobs[i]; /* the first one is reactive */
             j->prompt_tokens = i ? 2 * CHUNK_ROWS + 1 : 3, j->max_tokens = 2;
             r.priority = j->priority, r.prompt = j->prompt, r.words = NULL;
             r.prompt_tokens = j->prompt_tokens, r.max_tokens = j->max_tokens;
@@ -494,17 +345,17 @@ static void arrival_in(test_run *t, const setting *s, void *user)
             if (!i) a.request = r;
         }
         for (uint32_t i = 0; i < LAYERS; i++) o.args[i].arrival = &a;
-        CHECK_STATUS(fleet_server_submit(&o.server, &r, &ticket), FLEET_OK);
-        o.jobs[1].id = ticket.id;
+        CHECK_STATUS(fleet_server_submit(&o.c.server, &r, &ticket), FLEET_OK);
+        o.c.jobs[1].id = ticket.id;
         CHECK(!pthread_create(&thread, NULL, launch, &o));
         while (!__atomic_load_n(&a.came, __ATOMIC_ACQUIRE)) pause_us(20);
-        o.jobs[0].id = a.id;
-        while (ended < 2 && !t->failed_here) ended += take_event(t, &o);
-        fleet_server_stop(&o.server, 1);
+        o.c.jobs[0].id = a.id;
+        while (ended < 2 && !t->failed_here) ended += take_event(t, &o.c);
+        fleet_server_stop(&o.c.server, 1);
         pthread_join(thread, NULL);
         CHECK_STATUS(a.status, FLEET_OK);
         CHECK_INT(a.late, 0);
-        CHECK(is_right(&o.jobs[0]) && is_right(&o.jobs[1]));
+        CHECK(is_right(&o.c.jobs[0]) && is_right(&o.c.jobs[1]));
         check_runs(t, &o);
         stand_close(&o);
     }
@@ -522,12 +373,12 @@ static void abort_in(test_run *t, const setting *s, void *user)
     if (!stand_open(t, &o, s) || !serve(t, &o, ABORT)) return;
     CHECK_STATUS(o.status, FLEET_ERROR_ABORTED);
     CHECK_STATUS(fleet_state_recover(&o.s.state, NULL), FLEET_OK);
-    CHECK_STATUS(fleet_server_reset(&o.server, NULL), FLEET_OK);
-    for (uint32_t i = 0; i < JOBS; i++) o.jobs[i].n = o.jobs[i].ended = 0, o.jobs[i].id = 0;
-    o.late = 0;
+    CHECK_STATUS(fleet_server_reset(&o.c.server, NULL), FLEET_OK);
+    for (uint32_t i = 0; i < JOBS; i++) o.c.jobs[i].n = o.c.jobs[i].ended = 0, o.c.jobs[i].id = 0;
+    o.c.late = 0;
     if (!serve(t, &o, DRAIN)) return;
     CHECK_STATUS(o.status, FLEET_OK);
-    for (uint32_t i = 0; i < JOBS; i++) CHECK(is_right(&o.jobs[i]));
+    for (uint32_t i = 0; i < JOBS; i++) CHECK(is_right(&o.c.jobs[i]));
     stand_close(&o);
 }
 static void server_serves_again_after_an_abort(test_run *t)

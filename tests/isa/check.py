@@ -1048,7 +1048,7 @@ def mutant(m, work):
     mutants.write(m, TOP, folder)
     try:
         read = intermediate if m.isa == "ir" else kernels
-        flags = [*m.flags, CLAIM if m.function in ("fleeti_claim", "fleeti_trace_enter") else "-DMESSAGES" if m.messages else "-DLOOP" if m.loop else "-DBY_HAND"]
+        flags = [*m.flags, CLAIM if m.function in ("fleeti_claim", "fleeti_claim_state", "fleeti_trace_enter") else "-DMESSAGES" if m.messages else "-DLOOP" if m.loop else "-DBY_HAND"]
         red = [name for name, ok, _ in read("gfx942", folder, folder, flags) if not ok]
     except RuntimeError as error:
         return m, [], str(error)

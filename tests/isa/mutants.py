@@ -53,7 +53,7 @@ class Mutant:
         self.first, self.seeds = first, seeds
         self.shared = bool(sim and not flags and re.match(r"(return |__asm__ |\w+\()[^;]*;$", old)) if shared is None else shared
         self.loop = header == SCHED or (name or "").startswith(("mailbox", "stage:"))  # seen in the worker loop alone
-        self.messages = (function or "").startswith(("fleet_ring", "fleet_idle", "fleeti_set_symbol"))  # seen in rings of messages and boundaries alone
+        self.messages = (function or "").startswith(("fleet_ring", "fleeti_idle_until", "fleeti_set_symbol"))  # seen in rings of messages and boundaries alone
 
     def label(self):
         """The name, as tests print theirs."""
@@ -199,9 +199,9 @@ MUTANTS = [
     M("residency: drain before leaving", SCHED, "fleeti_residency_check", "fleeti_drain();\n        fleeti_rmw_device(&state->due", "fleeti_rmw_device(&state->due", sim=None, why=ENDS_ANYWAY),
     M("leave: drain before the barrier", SCHED, "fleeti_leave", "fleeti_drain();\n    fleet_block_barrier();", "fleet_block_barrier();", sim=None, why=ENDS_ANYWAY),
     M("leave: drain before the count", SCHED, "fleeti_leave", "fleeti_drain();\n        if (fleeti_rmw_device(&state->left", "if (fleeti_rmw_device(&state->left", sim=None, why=ENDS_ANYWAY),
-    M("leave: drain before the state is free", SCHED, "fleeti_leave", "fleeti_drain();\n        fleeti_rmw_device(&state->due", "fleeti_rmw_device(&state->due", sim=None, why=ENDS_ANYWAY),
+    M("leave: drain before the state is free", SCHED, "fleeti_leave", "fleeti_drain();\n    fleeti_rmw_device(&state->due", "fleeti_rmw_device(&state->due", sim=None, why=ENDS_ANYWAY),
     M("symbol: drain before the barrier", SCHED, "fleeti_set_symbol_now", "fleeti_drain();", sim=None, why=NO_BOUNDARY),
-    M("idle wait: acquire", SCHED, "fleet_idle", "fleeti_invalidate_system();", sim=None, why=NO_BOUNDARY),
+    M("idle wait: acquire", SCHED, "fleeti_idle_until", "fleeti_invalidate_system();", sim=None, why=NO_BOUNDARY),
     M("ring of messages: drain", SCHED, "fleet_ring_try_push", "fleeti_drain();", sim="messages"),
     M("ring of messages: release", SCHED, "fleet_ring_try_push", "fleeti_write_back_system();", sim="messages"),
     M("ring of messages: acquire", SCHED, "fleet_ring_try_pop", "fleeti_invalidate_system();", sim="messages"),
@@ -221,14 +221,14 @@ MUTANTS = [
     L("residency: a run where others are due", SCHED, "fleeti_residency_decide", "fleeti_poll_device(&state->due.word) != run->blocks",
       "fleeti_poll_device(&state->due.word) == run->blocks", "static"),
     L("exit: a chiplet closes the run", SCHED, "fleeti_leave", "fleeti_rmw_device(&state->exited.word, count) + count !=\n            fleeti_parked_value(w->fixed->blocks)", "0", "carry"),
-    L("exit: the bucket's epoch stays", SCHED, "fleeti_leave", "fleet_load_relaxed_device(bucket) + ran", "fleet_load_relaxed_device(bucket)", "carry"),
-    L("exit: the state's epoch stays", SCHED, "fleeti_leave", "epoch += ran;", "", "static"),
+    L("exit: the bucket's epoch stays", SCHED, "fleeti_close_run", "fleet_load_relaxed_device(bucket) + ran", "fleet_load_relaxed_device(bucket)", "carry"),
+    L("exit: the state's epoch stays", SCHED, "fleeti_close_run", "epoch += ran;", "", "static"),
     L("exit: the state stays claimed", SCHED, "fleeti_leave", "0u - fleeti_parked_value(w->fixed->blocks)", "0u", "carry"),
     L("claim: places counted in the launch before stay", SCHED, "fleeti_claim", "fleeti_publish_device(&state->resident[i].word, 0);", ";", "replays"),
-    L("claim: the result stays", SCHED, "fleeti_claim", "fleet_store_relaxed_device(&result->word, FLEETI_PENDING);", "", "replays"),
-    L("claim: those that have left their chiplet stay counted", SCHED, "fleeti_claim", "fleet_store_relaxed_device(&state->left[i].word, 0);", "", "replays"),
-    L("claim: those that have left stay counted", SCHED, "fleeti_claim", "fleet_store_relaxed_device(&state->exited.word, 0);", "", "replays"),
-    L("claim: mail of the launch before stays", SCHED, "fleeti_claim", "i < plan->total_workers * FLEETI_MAILBOX", "0", "replays 1"),
+    L("claim: the result stays", SCHED, "fleeti_claim_state", "fleet_store_relaxed_device(&result->word, FLEETI_PENDING);", "", "replays"),
+    L("claim: those that have left their chiplet stay counted", SCHED, "fleeti_claim_state", "fleet_store_relaxed_device(&state->left[i].word, 0);", "", "replays"),
+    L("claim: those that have left stay counted", SCHED, "fleeti_claim_state", "fleet_store_relaxed_device(&state->exited.word, 0);", "", "replays"),
+    L("claim: mail of the launch before stays", SCHED, "fleeti_claim_state", "i < plan->total_workers * FLEETI_MAILBOX", "0", "replays 1"),
     L("guard: tasks outside their shape run", SCHED, "fleeti_is_absent", "absent && fleeti_schedule_of(w) != FLEETI_SINGLE_TASK", "0u", "early"),
     L("guard: tasks outside their shape run, STATIC", SCHED, "fleeti_static_look_ahead", "FLEETI_TILE_ABSENT", "0u", "carry"),
     L("guard: what an absent task completes", SCHED, "fleeti_complete_absent",
@@ -254,9 +254,9 @@ MUTANTS = [
       "w->epoch + fleeti_parked_value(w->fixed->epoch_offset) - 1", "ends_dealt"),
     L("early end: the scheduler goes on", SCHED, "fleeti_scheduler", "fleeti_step_ends(w) | last", "fleeti_step_ends(w)", "ends_dealt"),
     L("early end: the first step begins another", SCHED, "fleeti_last_epoch", "*last = (uint32_t)(finish >> 32) - fleeti_parked_value(w->fixed->epoch_offset);", "", "ends_ready"),
-    L("early end: what a task alone asked for", SCHED, "fleeti_claim",
+    L("early end: what a task alone asked for", SCHED, "fleeti_claim_state",
       "fleeti_post64_device(&state->finish.word, 0);", "", "ends"),
-    L("early end: the epoch counts all steps", SCHED, "fleeti_leave", "finish ? (uint32_t)(finish >> 32) - epoch : steps", "steps", "ends"),
+    L("early end: the epoch counts all steps", SCHED, "fleeti_close_run", "finish ? (uint32_t)(finish >> 32) - epoch : steps", "steps", "ends"),
     L("failure: a failed tile arrives", SCHED, "fleeti_finish_task_slow", "veto |= w->stop || tile_status != FLEET_OK;", "veto |= w->stop;", "fails_dealt"),
     L("failure: a failed tile of a plain task arrives", SCHED, "fleeti_finish_task", "w->stop | (uint32_t)tile_status", "w->stop", "fails"),
     L("failure: others are not stopped", SCHED, "fleeti_record_failure", "fleet_cas_relaxed_device(&state->stop.word, 0, (uint32_t)seen.status) == 0", "1u", "fails"),

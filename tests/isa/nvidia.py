@@ -275,7 +275,7 @@ MUTANTS = [
     M("early end: lanes of the own queue", SCHED, "fleeti_own_runs", "fleet_wave_barrier();", by="own_runs"),
     M("symbol: an ordinary store", SCHED, "fleeti_set_symbol_now", "fleet_store_relaxed_device((uint32_t *)(void *)&shapes[FLEETI_SHAPE * g + k],", "*(&shapes[FLEETI_SHAPE * g + k]) = (int32_t)(0,", by="set_symbol"),
     M("symbol: the old value has been read", SCHED, "fleeti_set_symbol_in", "fleet_barrier(ctx); /* all threads have read `before` */", by="set_symbol"),
-    M("idle wait: acquire", SCHED, "fleet_idle", "fleeti_poll_system(word)", "fleet_load_relaxed_system(word)", by="idle_wait"),
+    M("idle wait: acquire", SCHED, "fleeti_idle_until", "fleeti_poll_system(word)", "fleet_load_relaxed_system(word)", by="idle_wait"),
     M("trace: clear before there are records", SCHED, "fleeti_trace_enter", "fleet_block_barrier();", by="trace_enter"),
     M("leave: barrier", SCHED, "fleeti_leave", "fleet_block_barrier();", by="leave"),
     M("leave: count", SCHED, "fleeti_leave", "fleeti_rmw_device(&state->left[raw].word, 1)", "fleet_add_relaxed_device(&state->left[raw].word, 1)", by="leave"),

@@ -203,7 +203,7 @@ OUTLINED fleet_status suspend_rows(const fleet_ctx *ctx, const decoder *d, uint3
     const ending_lds l = ending_lds_of(ctx);
     const fleet_batch *from = fleet_table_batch(d->table, 0, ctx->epoch);
     uint32_t before, now;
-    fleet_server_between(ctx, d->table, layer);
+    fleet_server_between(ctx, d->table, 0, layer);
     before = d->b->groups, now = groups_of(from, layer);
     if (ctx->thread == 0) set_gates(d, from, layer, now);
     if (before == now) return FLEET_OK;
@@ -262,7 +262,7 @@ OUTLINED fleet_status compose_step(const fleet_ctx *ctx, const decoder *d)
         l.b->row_layers += (uint64_t)l.b->rows * (d->layers - l.b->since_layer);
         l.b->since_layer = 0, l.b->rows = 0;
     }
-    status = fleet_server_next(ctx, d->table);
+    status = fleet_server_next(ctx, d->table, 0);
     if (status) return status;
     from = fleet_table_batch(d->table, 0, ctx->epoch + 1);
     if (ctx->thread == 0) set_gates(d, from, 0, groups_of(from, 0));

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# What two pools tell each other (edges 36 to 38 of fleet_device.h): serving_pools.c on the chiplet-memory model, with one fence
+# or wait after another taken out of a copy of fleet_sched.h. Each must show.
+#
+#   OUT=FOLDER [MODEL_FLAGS="FLAGS"] tests/host/pools_model.sh
+set -eu
+
+mkdir -p "$OUT"
+cp fleet.h fleet_device.h fleet_sched.h "$OUT"
+names=()
+
+# bug NAME OLD NEW: OLD stands exactly once in the header. In NEW, @ is whether the bug is switched on.
+bug() {
+    local file=$OUT/fleet_sched.h text rest
+    names+=("$1")
+    text=$(cat "$file")
+    rest=${text/"$2"/}
+    if [ "$rest" = "$text" ] || [ "${rest/"$2"/}" != "$rest" ]; then
+        echo "FAIL $1: not exactly once in fleet_sched.h: $2"
+        exit 1
+    fi
+    printf '%s\n' "${text/"$2"/"${3//@/(mutant() == ${#names[@]})}"}" >"$file"
+}
+
+bug "turn: no release" '    fleeti_write_back_device();
+    if (fleet_lane() == 0) fleeti_publish_device(&p->turn.word' '    if (!@) fleeti_write_back_device();
+    if (fleet_lane() == 0) fleeti_publish_device(&p->turn.word'
+bug "turn, tiles: no acquire" '    fleeti_invalidate_device();
+    if (status && fleet_lane() == 0)
+        fleeti_task_ends_run' '    if (!@) fleeti_invalidate_device();
+    if (status && fleet_lane() == 0)
+        fleeti_task_ends_run'
+bug "layer: no release" '    fleeti_write_back_device();
+    fleeti_publish_device(&p->handed_out.word' '    if (!@) fleeti_write_back_device();
+    fleeti_publish_device(&p->handed_out.word'
+bug "layer: no acquire" '            fleeti_invalidate_device();
+            found' '            if (!@) fleeti_invalidate_device();
+            found'
+bug "tiles: no release" '                fleeti_write_back_device();
+                if (fleet_lane() == 0) fleeti_add_arrival_device(&p->run.word' \
+    '                if (!@) fleeti_write_back_device();
+                if (fleet_lane() == 0) fleeti_add_arrival_device(&p->run.word'
+bug "tiles: nobody waits" 'status = fleeti_tile_awaits(ctx, &p->run.word, end, 0);' \
+    'status = @ ? FLEET_OK : fleeti_tile_awaits(ctx, &p->run.word, end, 0);'
+
+cat >"$OUT/mutant.h" <<'END'
+#include <stdint.h>
+#include <stdlib.h>
+static uint32_t mutant(void) /* the bug that is switched on; 0: none */
+{
+    static uint32_t number = ~0u;
+    if (number == ~0u) number = getenv("MUTANT") ? (uint32_t)atoi(getenv("MUTANT")) : 0;
+    return number;
+}
+END
+
+# From standard input: -iquote does not come before the folder of a file.
+# shellcheck disable=SC2086
+examples/tools/memory_model.sh -std=c11 -w ${MODEL_FLAGS:-} -include "$OUT/mutant.h" "-iquote$OUT" -Itests -Itests/host \
+    tests/host/serving_pools.c -o "$OUT/pools"
+number=0
+for name in none "${names[@]}"; do
+    red=
+    MUTANT=$number FLEET_TEST_ENGINE=deterministic timeout 120 "$OUT/pools" served >"$OUT/$number.log" 2>&1 || red=yes
+    grep -q '^pass' "$OUT/$number.log" || red=yes
+    case $name:$red in
+    none:yes) echo "FAIL without a bug: $(tail -n 1 "$OUT/$number.log")" ;;
+    none:) echo "pass without a bug" ;;
+    *:yes) echo "pass $name" ;;
+    *) echo "FAIL $name: nothing shows it" ;;
+    esac
+    number=$((number + 1))
+done
