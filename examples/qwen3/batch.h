@@ -4,7 +4,9 @@
    generated, and of each prompt a chunk whose size is its share of the rows that are left. The rows of a sequence are
    contiguous. The last task of a step decides on the device what the next step consists of, so that sequences may end
    one by one while the launch goes on: batch_choose says how many rows each sequence has, and batch_arrange lays them out
-   and chooses the KV splits of attention. In a server the kit's scheduler chooses the rows instead (tasks/serve.h).
+   and chooses the KV splits of attention. In a server the kit's scheduler chooses the rows instead (tasks/serve.h). All
+   workers wait for that task, so its threads share the work (tasks/sample.h): functions with `first` and `step` take every
+   step-th sequence or row from `first` on, and a barrier has to separate them.
 
    A sequence may begin with pages that it shares with an earlier one (page_table.h). It has no rows until that one has
    computed them in earlier steps. */
@@ -45,6 +47,7 @@ typedef struct __attribute__((aligned(16))) batch { /* a weight pipeline may cop
     uint32_t kv_heads;     /* each split is computed once per KV head */
     uint32_t split_blocks; /* KV blocks of all splits; 0: as many as are fast */
     uint32_t part_rows;    /* rows of a sequence that a work item of attention takes; 0: all */
+    uint32_t decodes;      /* 1: of all prompts at most the last token is left */
     int32_t eos[MAX_EOS];  /* tokens that end a sequence */
     uint32_t n_eos;
     token_row row[MAX_ROWS];
@@ -95,8 +98,10 @@ FLEET_HOST_DEVICE uint32_t is_idle(const batch *b, const sequence_state *s)
 FLEET_HOST_DEVICE void batch_choose(batch *b, uint32_t max_rows)
 {
     uint32_t spare = max_rows, prompts = 0;
+    b->decodes = 1;
     for (uint32_t i = 0; i < b->sequences; i++) {
         const sequence_state *s = &b->sequence[i];
+        if (s->prompt - s->position > 1) b->decodes = 0;
         if (is_idle(b, s)) continue;
         spare--; /* every running sequence has at least one row */
         prompts += s->prompt - s->position > 1;
@@ -112,11 +117,117 @@ FLEET_HOST_DEVICE void batch_choose(batch *b, uint32_t max_rows)
         }
     }
 }
-
-/* Work items that share a sequence's rows, for each of its splits and KV heads. */
-FLEET_HOST_DEVICE uint32_t parts_of(const batch *b, const sequence_state *s)
+/* The same for a batch that decodes. */
+FLEET_HOST_DEVICE void batch_choose_decoding(batch *b, uint32_t first, uint32_t step)
 {
-    return b->part_rows ? ceil_div((uint32_t)s->rows, b->part_rows) : 1;
+    for (uint32_t i = first; i < b->sequences; i += step)
+        b->sequence[i].rows = !is_idle(b, &b->sequence[i]);
+}
+
+/* Work items that share so many rows of a sequence, for each of its splits and KV heads. */
+FLEET_HOST_DEVICE uint32_t parts_of(const batch *b, int32_t rows)
+{
+    return !b->part_rows || (uint32_t)rows <= b->part_rows ? 1
+                                                           : ceil_div((uint32_t)rows, b->part_rows);
+}
+FLEET_HOST_DEVICE uint32_t kv_blocks_of(int32_t tokens)
+{
+    return ceil_div((uint32_t)tokens, KV_BLOCK);
+}
+
+/* Sums over sequences. */
+typedef struct batch_sums {
+    uint32_t rows, prompt_rows;
+    uint32_t parts, blocks; /* parts of rows that attend, and their KV blocks */
+    uint32_t splits;        /* of all parts */
+} batch_sums;
+#define SUMMED                                                                                     \
+    8u /* sequences whose values are loaded at once: one after the other they take long */
+/* Adds the sequences from `first` to `end`. */
+FLEET_HOST_DEVICE void batch_add(const batch *b, uint32_t first, uint32_t end, batch_sums *to)
+{
+    for (uint32_t k = first; k < end; k += SUMMED) {
+        int32_t rows[SUMMED], position[SUMMED], prompt[SUMMED];
+        uint32_t splits[SUMMED];
+        for (uint32_t i = 0; i < SUMMED; i++) {
+            const sequence_state *s = &b->sequence[k + i < end ? k + i : k];
+            rows[i] = k + i < end ? s->rows : 0;
+            position[i] = s->position, prompt[i] = s->prompt, splits[i] = s->splits;
+        }
+        for (uint32_t i = 0; i < SUMMED; i++) {
+            const uint32_t parts = rows[i] ? parts_of(b, rows[i]) : 0;
+            to->rows += (uint32_t)rows[i];
+            to->prompt_rows += position[i] < prompt[i] ? (uint32_t)rows[i] : 0;
+            to->parts += parts, to->blocks += parts * kv_blocks_of(position[i] + rows[i]);
+            to->splits += parts * splits[i];
+        }
+    }
+}
+
+/* Lays out the rows of the next step. */
+FLEET_HOST_DEVICE void batch_rows(batch *b, uint32_t first, uint32_t step)
+{
+    const uint32_t n = b->sequences;
+    uint32_t end = 0; /* of the sequences that `before` has */
+    batch_sums before = {0, 0, 0, 0, 0};
+    if (first == 0 && n == 0) b->rows = 0;
+    for (uint32_t i = first; i < n; i += step) {
+        sequence_state *s = &b->sequence[i];
+        batch_add(b, end, i, &before);
+        end = i;
+        s->first = (int32_t)before.rows;
+        s->samples = s->rows && s->position + s->rows >= s->prompt;
+        for (int32_t r = 0; r < s->rows; r++) {
+            token_row *row = &b->row[s->first + r];
+            row->sequence = (int32_t)i, row->position = s->position + r;
+        }
+        if (i + 1 == n) {
+            batch_add(b, i, n, &before);
+            b->rows = before.rows, b->prompt_rows += before.prompt_rows;
+        }
+    }
+}
+
+/* KV blocks of a split, so that `workers` workers share attention; as each thread finds it for itself. */
+FLEET_HOST_DEVICE uint32_t batch_split_blocks(const batch *b, uint32_t kv_heads, uint32_t workers)
+{
+    batch_sums all = {0, 0, 0, 0, 0};
+    if (b->split_blocks) return b->split_blocks;
+    batch_add(b, 0, b->sequences, &all);
+    return all.parts ? choose_split_blocks(all.parts, all.blocks, kv_heads, workers) : 1;
+}
+/* Cuts the keys of each sequence into splits of `size` KV blocks. */
+FLEET_HOST_DEVICE void batch_split(batch *b, uint32_t size, uint32_t max_splits, uint32_t first,
+                                   uint32_t step)
+{
+    for (uint32_t i = first; i < b->sequences; i += step) {
+        sequence_state *s = &b->sequence[i];
+        const uint32_t all = kv_blocks_of(s->position + s->rows);
+        uint32_t n = ceil_div(all, size);
+        if (!s->rows) continue;
+        if (n > max_splits) n = max_splits; /* the workspace holds no more */
+        s->split_blocks = b->split_blocks && n * size >= all ? size : ceil_div(all, n);
+        s->splits = ceil_div(all, s->split_blocks);
+    }
+}
+/* Lists the splits of all sequences. */
+FLEET_HOST_DEVICE void batch_list(batch *b, uint32_t kv_heads, uint32_t first, uint32_t step)
+{
+    const uint32_t n = b->sequences;
+    uint32_t end = 0;
+    batch_sums before = {0, 0, 0, 0, 0};
+    for (uint32_t i = first; i <= n; i += step) {
+        batch_add(b, end, i, &before);
+        end = i;
+        b->first_split[i] = before.splits;
+        if (i == n) {
+            b->kv_splits = before.splits, b->kv_heads = kv_heads;
+        } else if (b->sequence[i].rows) {
+            const sequence_state *s = &b->sequence[i];
+            const uint32_t own = s->splits * parts_of(b, s->rows);
+            for (uint32_t j = 0; j < own; j++) b->split_sequence[before.splits + j] = (uint8_t)i;
+        }
+    }
 }
 
 /* Lays out the next step, of which each sequence has as many rows as was chosen: any number of a prompt, otherwise one or
@@ -124,39 +235,9 @@ FLEET_HOST_DEVICE uint32_t parts_of(const batch *b, const sequence_state *s)
 FLEET_HOST_DEVICE void batch_arrange(batch *b, uint32_t max_splits, uint32_t kv_heads,
                                      uint32_t workers)
 {
-    uint32_t rows = 0, kv_splits = 0, blocks = 0, running = 0, size;
-    for (uint32_t i = 0; i < b->sequences; i++) {
-        sequence_state *s = &b->sequence[i];
-        s->first = (int32_t)rows, s->samples = s->rows && s->position + s->rows >= s->prompt;
-        if (!s->rows) continue;
-        if (s->position < s->prompt) b->prompt_rows += (uint32_t)s->rows;
-        for (int32_t r = 0; r < s->rows; r++) {
-            b->row[rows].sequence = (int32_t)i;
-            b->row[rows].position = s->position + r;
-            rows++;
-        }
-        running += parts_of(b, s);
-        blocks += parts_of(b, s) * ceil_div((uint32_t)(s->position + s->rows), KV_BLOCK);
-    }
-    b->rows = rows;
-    size = b->split_blocks ? b->split_blocks
-           : running       ? choose_split_blocks(running, blocks, kv_heads, workers)
-                           : 1;
-    for (uint32_t i = 0; i < b->sequences; i++) {
-        sequence_state *s = &b->sequence[i];
-        b->first_split[i] = kv_splits;
-        if (s->rows) {
-            const uint32_t all = ceil_div((uint32_t)(s->position + s->rows), KV_BLOCK);
-            uint32_t n = ceil_div(all, size);
-            if (n > max_splits) n = max_splits; /* the workspace holds no more */
-            s->split_blocks = b->split_blocks && n * size >= all ? size : ceil_div(all, n);
-            s->splits = ceil_div(all, s->split_blocks);
-            for (n = s->splits * parts_of(b, s); n; n--)
-                b->split_sequence[kv_splits++] = (uint8_t)i;
-        }
-    }
-    b->first_split[b->sequences] = kv_splits;
-    b->kv_splits = kv_splits, b->kv_heads = kv_heads;
+    batch_rows(b, 0, 1);
+    batch_split(b, batch_split_blocks(b, kv_heads, workers), max_splits, 0, 1);
+    batch_list(b, kv_heads, 0, 1);
 }
 
 /* Prepares the next step. */

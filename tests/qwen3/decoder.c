@@ -233,6 +233,56 @@ static void prefixes_are_shared(test_run *t)
     unload(&l);
 }
 
+/* The threads of a workgroup lay out a step as one does, whichever comes first between two barriers; and one that only
+   decodes has the rows that batch_choose would have chosen. */
+static void threads_share_a_batch(test_run *t)
+{
+    static const uint32_t threads[] = {1, 3, 64, 192, 256};
+    uint64_t random = 7;
+    for (uint32_t turn = 0; turn < 400 && !t->failed_here; turn++) {
+        const uint32_t step = threads[turn % 5], decodes = turn % 2;
+        batch b, one, all;
+        uint32_t rows = 0, size;
+        memset(&b, 0, sizeof b);
+        b.sequences = turn % (MAX_ROWS + 1), b.part_rows = turn % 3 * 4;
+        b.split_blocks = turn % 7 ? 0 : 2;
+        for (uint32_t i = 0; i < b.sequences; i++) {
+            sequence_state *q = &b.sequence[i];
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            q->prompt = 1 + (int32_t)(random >> 60), q->limit = (int32_t)(random >> 56) & 3;
+            q->position = decodes ? q->prompt - 1 + (int32_t)(random >> 50 & 63)
+                                  : (int32_t)(random >> 52 & 31);
+            q->source = (int32_t)i;
+        }
+        one = b;
+        batch_choose(&one, MAX_ROWS);
+        CHECK(!decodes || one.decodes);
+        all = b, all.decodes = one.decodes;
+        if (one.decodes)
+            for (uint32_t k = 0; k < step; k++) batch_choose_decoding(&all, k, step);
+        else
+            batch_choose(&all, MAX_ROWS);
+        batch_arrange(&one, MAX_KV_SPLITS, 2, 304);
+        for (uint32_t k = step; k-- > 0;) batch_rows(&all, k, step);
+        for (uint32_t k = 0; k < step; k++) {
+            size = batch_split_blocks(&all, 2, 304);
+            batch_split(&all, size, MAX_KV_SPLITS, k, step);
+        }
+        for (uint32_t k = step; k-- > 0;) batch_list(&all, 2, k, step);
+        CHECK(!memcmp(&one, &all, sizeof one));
+        for (uint32_t i = 0; i < one.sequences; i++) {
+            CHECK(one.sequence[i].first == (int32_t)rows);
+            for (int32_t r = 0; r < one.sequence[i].rows; r++, rows++)
+                CHECK(one.row[rows].sequence == (int32_t)i &&
+                      one.row[rows].position == one.sequence[i].position + r);
+            for (uint32_t k = one.first_split[i]; k < one.first_split[i + 1]; k++)
+                CHECK(one.split_sequence[k] == i);
+        }
+        CHECK(one.rows == rows && rows <= MAX_ROWS);
+        CHECK(one.kv_splits == one.first_split[one.sequences]);
+    }
+}
+
 /* A step may have rows of any sequences, and of their prompts as many as one likes: each sequence has the bits that it has
    alone. The host chooses at random, step by step, each of which is a launch. */
 static void rows_mix(test_run *t)
@@ -823,6 +873,7 @@ static void list(test_run *t)
     TEST(moe_reference);
     TEST(same_bits);
     TEST(prefixes_are_shared);
+    TEST(threads_share_a_batch);
     TEST(rows_mix);
     TEST(against_plain);
     TEST(many_sequences);

@@ -84,43 +84,80 @@ FLEET_DEVICE void argmax_end(const fleet_ctx *ctx, const decoder *d, const linea
 
 /* ---- the end of a step ---- */
 
-/* Copies a batch from or to memory, with all threads. */
+/* Loads of a thread that are in flight at once: of the batch, and of logits. */
+#define BATCH_LOADS 12u
+#define BEST_LOADS 8u
+
+/* Copies a batch from or to memory, with all threads. All loads are issued before the first store, since one worker copies
+   it, and latency counts. */
+#define BATCH_WORDS ((uint32_t)sizeof(batch) / 4)
 FLEET_DEVICE void copy_batch(const fleet_ctx *ctx, batch *to, const batch *from)
 {
     const uint32_t *words = (const uint32_t *)(const void *)from;
-    for (uint32_t i = ctx->thread; i < sizeof(batch) / 4; i += ctx->threads)
-        ((uint32_t *)(void *)to)[i] = words[i];
+    for (uint32_t i = ctx->thread; i < BATCH_WORDS; i += ctx->threads * BATCH_LOADS) {
+        uint32_t some[BATCH_LOADS];
+        UNROLLED
+        for (uint32_t k = 0; k < BATCH_LOADS; k++) {
+            const uint32_t at = i + k * ctx->threads;
+            some[k] = words[at < BATCH_WORDS ? at : i];
+        }
+        UNROLLED
+        for (uint32_t k = 0; k < BATCH_LOADS; k++)
+            if (i + k * ctx->threads < BATCH_WORDS)
+                ((uint32_t *)(void *)to)[i + k * ctx->threads] = some[k];
+    }
     fleet_barrier(ctx);
 }
 
 /* The LDS of the task that ends a step. */
 typedef struct ending_lds {
-    float *best; /* [MAX_ROWS][LANES_PER_ROW]: largest logits, and their tokens */
+    float *
+        best; /* [ENDING_BESTS]: largest logits, and their tokens; after reduce_best those of row r are in entry r */
     int32_t *token;
     batch *b; /* a copy */
 } ending_lds;
+#define ENDING_BESTS (THREADS > MAX_ROWS ? THREADS : MAX_ROWS)
 FLEET_DEVICE ending_lds ending_lds_of(const fleet_ctx *ctx)
 {
     ending_lds l;
     l.best = (float *)(void *)task_lds(ctx);
-    l.token = (int32_t *)(l.best + MAX_ROWS * LANES_PER_ROW);
-    l.b = (batch *)(void *)(l.token + MAX_ROWS * LANES_PER_ROW);
+    l.token = (int32_t *)(l.best + ENDING_BESTS);
+    l.b = (batch *)(void *)(l.token + ENDING_BESTS);
     return l;
 }
 
-/* Finds the largest logit of each row: LANES_PER_ROW threads reduce those of all workers. */
+/* Finds the largest logit of each row, of what all workers have found: as many threads share a row as there are, a power of
+   two. Neighbouring threads have neighbouring rows. */
 FLEET_DEVICE void reduce_best(const fleet_ctx *ctx, const decoder *d, const ending_lds *l)
 {
-    for (uint32_t i = ctx->thread; i < l->b->rows * LANES_PER_ROW; i += ctx->threads) {
-        const uint32_t r = i / LANES_PER_ROW;
-        float best_logit = -INFINITY;
+    /* A server's step may have no rows: then the first one is reduced, and ignored. */
+    const uint32_t rows = l->b->rows ? l->b->rows : 1, all = d->chiplets * d->workers;
+    uint32_t lanes = 1;
+    while (2 * lanes * rows <= ctx->threads) lanes *= 2;
+    for (uint32_t i = ctx->thread; i < rows * lanes; i += ctx->threads) {
+        const uint32_t lane = i / rows, r = i - lane * rows;
+        float best = -INFINITY;
         int32_t which = 0;
-        for (uint32_t w = i % LANES_PER_ROW; w < d->chiplets * d->workers; w += LANES_PER_ROW) {
-            const uint32_t from = w * MAX_ROWS + r;
-            if (is_better(d->best[from], d->best_token[from], best_logit, which))
-                best_logit = d->best[from], which = d->best_token[from];
+        for (uint32_t first = lane; first < all; first += lanes * BEST_LOADS) {
+            float of[BEST_LOADS];
+            int32_t its[BEST_LOADS];
+            UNROLLED
+            for (uint32_t k = 0; k < BEST_LOADS; k++) {
+                const uint32_t w = first + k * lanes < all ? first + k * lanes : first;
+                of[k] = d->best[w * MAX_ROWS + r], its[k] = d->best_token[w * MAX_ROWS + r];
+            }
+            UNROLLED
+            for (uint32_t k = 0; k < BEST_LOADS; k++)
+                if (is_better(of[k], its[k], best, which)) best = of[k], which = its[k];
         }
-        l->best[i] = best_logit, l->token[i] = which;
+        l->best[i] = best, l->token[i] = which;
+    }
+    for (lanes /= 2; lanes; lanes /= 2) {
+        const uint32_t half = lanes * rows;
+        fleet_barrier(ctx); /* what is joined now is in LDS */
+        for (uint32_t i = ctx->thread; i < half; i += ctx->threads)
+            if (is_better(l->best[i + half], l->token[i + half], l->best[i], l->token[i]))
+                l->best[i] = l->best[i + half], l->token[i] = l->token[i + half];
     }
     fleet_barrier(ctx);
 }
@@ -130,12 +167,32 @@ FLEET_DEVICE void reduce_best(const fleet_ctx *ctx, const decoder *d, const endi
 FLEET_DEVICE uint32_t choose_token(const decoder *d, const ending_lds *l, uint32_t n)
 {
     const sequence_state *s = &l->b->sequence[n];
-    const uint32_t i = (uint32_t)(s->first + s->rows - 1) * LANES_PER_ROW;
-    for (uint32_t j = i + 1; j < i + LANES_PER_ROW; j++)
-        if (is_better(l->best[j], l->token[j], l->best[i], l->token[i]))
-            l->best[i] = l->best[j], l->token[i] = l->token[j];
+    const uint32_t i = (uint32_t)(s->first + s->rows - 1);
     if (draws(d, n) && l->best[i] != INFINITY) l->token[i] = d->drawn[n];
     return i;
+}
+
+/* batch_arrange by all threads, after a barrier and before one. */
+FLEET_DEVICE void arrange_batch(const fleet_ctx *ctx, const decoder *d, batch *b)
+{
+    batch_rows(b, ctx->thread, ctx->threads);
+    fleet_barrier(ctx); /* the number of rows is in LDS, */
+    batch_split(b, batch_split_blocks(b, d->kv_heads, b->workers), d->max_splits, ctx->thread,
+                ctx->threads);
+    fleet_barrier(ctx); /* and the splits of each sequence */
+    batch_list(b, d->kv_heads, ctx->thread, ctx->threads);
+}
+
+/* Finds the sequence whose logits are not finite. By one thread. */
+FLEET_DEVICE void report_bad(const ending_lds *l)
+{
+    batch *b = l->b;
+    for (uint32_t n = 0; n < b->sequences; n++) {
+        const sequence_state *s = &b->sequence[n];
+        const uint32_t i = (uint32_t)(s->first + s->rows - 1);
+        if (s->rows && s->samples && l->best[i] == INFINITY)
+            b->bad_sequence = 1 + n, b->bad_token = l->token[i];
+    }
 }
 
 /* Chooses the token of each sequence that has one in this step, and the rows of the next step. Ends
@@ -145,6 +202,7 @@ FLEET_TILE(next, task_args)
     const decoder *d = &args->d;
     const ending_lds l = ending_lds_of(&ctx);
     batch *b = l.b;
+    uint32_t decodes;
     FLEET_UNUSED(at);
     copy_batch(&ctx, b, d->b);
     /* The launch before has ended all sequences (prefill.h), or failed. Ranks run all steps. */
@@ -153,30 +211,34 @@ FLEET_TILE(next, task_args)
     reduce_best(&ctx, d, &l);
     for (uint32_t n = ctx.thread; n < b->sequences; n += ctx.threads) {
         sequence_state *s = &b->sequence[n];
+        uint32_t chosen;
         if (!s->rows) continue;
         s->position += s->rows;
         if (!s->samples) continue;
-        s->last = l.token[choose_token(d, &l, n)];
+        chosen = choose_token(d, &l, n);
+        if (l.best[chosen] == INFINITY) lds_add(&b->bad_sequence, 1);
+        s->last = l.token[chosen];
         d->generated[n * d->limit + (uint32_t)s->generated++] = s->last;
         if (s->position < s->known) continue;
         for (uint32_t e = 0; e < b->n_eos; e++)
             if (s->last == b->eos[e]) s->limit = s->generated;
     }
-    fleet_barrier(&ctx);
-    if (ctx.thread == 0) {
-        b->steps++;
-        for (uint32_t n = 0; n < b->sequences; n++) {
-            const sequence_state *s = &b->sequence[n];
-            const uint32_t i = (uint32_t)(s->first + s->rows - 1) * LANES_PER_ROW;
-            if (s->rows && s->samples && l.best[i] == INFINITY)
-                b->bad_sequence = 1 + n, b->bad_token = l.token[i];
-        }
-        batch_next(b, MAX_ROWS, d->max_splits, d->kv_heads, b->workers);
+    decodes = b->decodes;
+    fleet_barrier(&ctx); /* the sequences have their positions and tokens after this step */
+    if (ctx.thread == 0) b->steps++;
+    if (b->bad_sequence) {
+        if (ctx.thread == 0) report_bad(&l);
+    } else {
+        if (decodes)
+            batch_choose_decoding(b, ctx.thread, ctx.threads);
+        else if (ctx.thread == 0)
+            batch_choose(b, MAX_ROWS);
+        fleet_barrier(&ctx); /* the sequences have the rows of the next step */
+        arrange_batch(&ctx, d, b);
+        batch_pages(b, d->page_table, d->table_pages, ctx.thread, ctx.threads);
+        batch_tokens(b, d->tokens, d->context + 1, ctx.thread, ctx.threads);
     }
-    fleet_barrier(&ctx);
-    batch_pages(b, d->page_table, d->table_pages, ctx.thread, ctx.threads);
-    batch_tokens(b, d->tokens, d->context + 1, ctx.thread, ctx.threads);
-    fleet_barrier(&ctx);
+    fleet_barrier(&ctx); /* the batch is complete */
     copy_batch(&ctx, d->b, b);
     if (HAS_RANKS && ctx.thread == 0) d->generated[b->sequences * d->limit] = (int32_t)b->steps;
     if (b->bad_sequence) return FLEET_ERROR_ARGUMENT;

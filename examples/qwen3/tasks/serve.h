@@ -90,7 +90,7 @@ FLEET_DEVICE void arrange_layer(const fleet_ctx *ctx, const decoder *d, batch *b
     for (uint32_t n = ctx->thread; n < b->sequences; n += ctx->threads)
         fill_sequence(d, b, from, layer, n);
     fleet_barrier(ctx); /* and the sequences, */
-    if (ctx->thread == 0) batch_arrange(b, d->max_splits, d->kv_heads, b->workers);
+    arrange_batch(ctx, d, b);
     fleet_barrier(ctx); /* and their rows */
     for (uint32_t r = ctx->thread; r < b->rows; r += ctx->threads) {
         token_row *row = &b->row[r];
