@@ -17,26 +17,36 @@ FLEET_HOST_DEVICE size_t act_at(uint32_t row, uint32_t k, uint32_t width)
     return (size_t)row * width + k;
 }
 
-/* Adds up the partial sums of the waves, [waves][MAX_ROWS][TILE_N], in their order. */
+#define UNROLLED _Pragma("unroll")
+#define ROLLED _Pragma("unroll 1")
+
+/* Waves of a workgroup, as a constant. */
+#define WAVES (THREADS / fleet_wave_size())
+
+/* Adds up the partial sums of the waves, [WAVES][MAX_ROWS][TILE_N], in their order, four columns a thread. */
 FLEET_DEVICE void reduce_partials(const fleet_ctx *ctx, const linear_lds *l, uint32_t rows)
 {
-    const uint32_t waves = ctx->threads / fleet_wave_size();
     fleet_barrier(ctx);
-    for (uint32_t i = ctx->thread; i < rows * TILE_N; i += ctx->threads) {
-        float sum = 0;
-        for (uint32_t w = 0; w < waves; w++) sum += l->partials[w * MAX_ROWS * TILE_N + i];
-        l->sums[i] = sum;
+    for (uint32_t i = ctx->thread * 4; i < rows * TILE_N; i += THREADS * 4) {
+        vec4 sum = load_vec4(l->partials + i);
+        UNROLLED
+        for (uint32_t w = 1; w < WAVES; w++) {
+            const vec4 next = load_vec4(l->partials + w * MAX_ROWS * TILE_N + i);
+            UNROLLED
+            for (uint32_t j = 0; j < 4; j++) sum.value[j] += next.value[j];
+        }
+        store_vec4(l->sums + i, sum);
     }
-    fleet_barrier(ctx);
+    if (l->own_sums)
+        fleet_wave_barrier(); /* a row's sums are stored by one wave */
+    else
+        fleet_barrier(ctx);
 }
 
 #define IN_FLIGHT(loads)                                                                           \
     ((loads) < 4 ? 8u : (loads) < 8 ? 4u : 2u) /* blocks in flight, of 1 KB each */
 #define MFMA_ROWS 16u
 #define MAX_ROW_LOADS (2 * MAX_ROWS / MFMA_ROWS) /* loads of activations for one block */
-
-#define UNROLLED _Pragma("unroll")
-#define ROLLED _Pragma("unroll 1")
 
 /* s_waitcnt lgkmcnt(0) and nothing else (gfx9). Tiles use pointers which the compiler cannot prove
    to be outside of LDS; while such an access may be pending, it does not count loads but waits for
@@ -67,6 +77,15 @@ FLEET_DEVICE words4 load_words(const act_t *base, uint32_t offset_bytes)
     const __attribute__((address_space(1))) char *at =
         (const __attribute__((address_space(1))) char *)base;
     return *(const __attribute__((address_space(1))) words4 *)(at + offset_bytes);
+}
+
+/* The same of floats, whose address need only be a multiple of theirs. */
+typedef float floats4 __attribute__((ext_vector_type(4), aligned(4)));
+FLEET_DEVICE floats4 load_floats(const float *base, uint32_t offset_bytes)
+{
+    const __attribute__((address_space(1))) char *at =
+        (const __attribute__((address_space(1))) char *)base;
+    return *(const __attribute__((address_space(1))) floats4 *)(at + offset_bytes);
 }
 
 /* Adds the product of a block of weights and 16 rows. Any assignment of k's is right as long as
@@ -108,6 +127,8 @@ FLEET_DEVICE uint32_t wave_uniform(uint32_t value)
 typedef struct held_weights {
     words4 block[HELD_BLOCKS];
     const bf16 *tile; /* whose blocks these are; null: none */
+    uint32_t first_tile,
+        end_tile; /* of the prefetched task: the worker's, so that it need not divide again */
 } held_weights;
 
 struct weight_source {
@@ -130,12 +151,12 @@ FLEET_DEVICE void weights_next(weight_source *source, const bf16 *weights)
 typedef struct wave_share {
     uint32_t first_k, blocks;
 } wave_share;
-FLEET_DEVICE wave_share share_of_wave(const fleet_ctx *ctx, uint32_t all_k)
+FLEET_DEVICE wave_share share_of_wave(uint32_t all_k)
 {
     fleet_k_range k;
     wave_share s;
     k.first = 0, k.count = all_k;
-    k = fleet_split_k(k, BLOCK_K, fleet_wave_id(), ctx->threads / fleet_wave_size());
+    k = fleet_split_k(k, BLOCK_K, fleet_wave_id(), WAVES);
     s.first_k = wave_uniform(k.first), s.blocks = wave_uniform(k.count / BLOCK_K);
     return s;
 }
@@ -174,9 +195,10 @@ FLEET_DEVICE void hold_first(const fleet_ctx *ctx, const task_args *args)
     const panel_range range = tiles_of_worker(args, ctx, row_tiles);
     held_weights *held = (held_weights *)ctx->registers;
     const bf16 *tile = panel_weights(args, row_tiles > 1 ? range.first / row_tiles : range.first);
+    held->first_tile = range.first, held->end_tile = range.end;
     if (args->epilogue == EPILOGUE_EXPERTS || range.first >= range.end || held->tile == tile)
         return;
-    hold_weights(held, tile, share_of_wave(ctx, args->shape.k));
+    hold_weights(held, tile, share_of_wave(args->shape.k));
     held->tile = tile;
 }
 FLEET_PREFETCH(linear, task_args)
@@ -199,6 +221,15 @@ FLEET_DEVICE const task_args *own_args(const fleet_ctx *ctx, weight_source *sour
 FLEET_DEVICE void multiply_begin(weight_source *source, const operand *in)
 {
     FLEET_UNUSED(source), FLEET_UNUSED(in);
+}
+FLEET_DEVICE panel_range own_panels(const fleet_ctx *ctx, const task_args *task, uint32_t row_tiles)
+{
+    const held_weights *held = (const held_weights *)ctx->registers;
+    panel_range range;
+    if (!ctx->prefetched) return tiles_of_worker(task, ctx, row_tiles);
+    range.first = held->first_tile, range.begin = range.first;
+    range.end = held->end_tile, range.step = ctx->tile_num;
+    return range;
 }
 
 /* ---- products ---- */
@@ -311,7 +342,7 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
     float *partials = l->partials + fleet_wave_id() * MAX_ROWS * TILE_N;
     const uint32_t tiles = ceil_div(wave_uniform(in->rows), MFMA_ROWS);
     const uint32_t loads = wave_uniform(in->low) ? 2 * tiles : tiles;
-    const wave_share k = share_of_wave(ctx, in->k);
+    const wave_share k = share_of_wave(in->k);
     if (!source->is_held) hold_weights(source->held, weights, k);
     if (loads <= 1)
         multiply_rows(source->held, weights, in, k, 1, partials);
@@ -348,37 +379,71 @@ FLEET_DEVICE float lane_xor(float value, uint32_t bit)
     memcpy(&value, &bits, sizeof value);
     return value;
 }
-/* Adds up over the lanes of a wave; all lanes receive the sum. */
-FLEET_DEVICE float wave_sum(float value)
+/* The sum over LANES_PER_ROW lanes, by rotations of a row of lanes. */
+FLEET_DEVICE float row_sum(float value)
 {
-    for (uint32_t bit = fleet_wave_size() / 2; bit; bit /= 2) value += lane_xor(value, bit);
+#define ADD_ROTATED(control)                                                                       \
+    {                                                                                              \
+        int bits;                                                                                  \
+        float other;                                                                               \
+        memcpy(&bits, &value, sizeof bits);                                                        \
+        bits = __builtin_amdgcn_update_dpp(0, bits, control, 0xf, 0xf, 0);                         \
+        memcpy(&other, &bits, sizeof other);                                                       \
+        value += other;                                                                            \
+    }
+    ADD_ROTATED(0x128) /* row_ror:8 */
+    ADD_ROTATED(0x124)
+    ADD_ROTATED(0x122)
+    ADD_ROTATED(0x121)
+#undef ADD_ROTATED
     return value;
 }
 
-/* A wave takes SCALED_ROWS rows at a time, so that their loads overlap. The squares come from the
-   tiles that computed x. */
-#define SCALED_ROWS 4u
+/* The squares come from the tiles that computed x. LANES_PER_ROW lanes add up those of a row, four tiles with each load; a
+   wave has SCALED_ROWS rows at a time, so that their loads overlap. */
+#define SCALED_ROWS 8u
+#define WAVE_ROWS (64u / LANES_PER_ROW) /* rows of a load */
+#define SCALED_LOADS 4u                 /* of a lane and a row at a time: 256 tiles */
 FLEET_DEVICE void rms_scales(const fleet_ctx *ctx, const task_args *task, const linear_lds *l,
                              uint32_t rows)
 {
     const decoder *d = &task->d;
-    const uint32_t tiles = d->hidden / TILE_N, lane = fleet_lane();
-    const uint32_t begin = tile_row_of(l), end = begin + rows;
+    const uint32_t tiles = d->hidden / TILE_N, vectors = tiles / 4,
+                   lane = fleet_lane() % LANES_PER_ROW, own = fleet_lane() / LANES_PER_ROW,
+                   begin = tile_row_of(l), end = begin + rows;
     FLEET_UNUSED(ctx);
     for (uint32_t first = begin + wave_uniform(fleet_wave_id()) * SCALED_ROWS; first < end;
-         first += SCALED_ROWS * (THREADS / fleet_wave_size())) {
-        float sum[SCALED_ROWS] = {0};
-        for (uint32_t t = lane; task->rmsnorm && t < tiles; t += fleet_wave_size()) {
+         first += SCALED_ROWS * WAVES) {
+        float sum[SCALED_ROWS / WAVE_ROWS] = {0};
+        uint32_t at[SCALED_ROWS / WAVE_ROWS];
+        UNROLLED
+        for (uint32_t i = 0; i < SCALED_ROWS / WAVE_ROWS; i++) {
+            const uint32_t row = first + i * WAVE_ROWS + own;
+            at[i] = (row < end ? row : end - 1) * tiles * 4;
+        }
+        for (uint32_t v = lane; task->rmsnorm && v < vectors; v += LANES_PER_ROW * SCALED_LOADS) {
+            floats4 some[SCALED_ROWS / WAVE_ROWS][SCALED_LOADS];
             UNROLLED
-            for (uint32_t i = 0; i < SCALED_ROWS; i++)
-                sum[i] += d->squares[(first + i < end ? first + i : first) * tiles + t];
+            for (uint32_t n = 0; n < SCALED_ROWS / WAVE_ROWS * SCALED_LOADS; n++) {
+                const uint32_t i = n / SCALED_LOADS, k = n % SCALED_LOADS,
+                               next = v + k * LANES_PER_ROW;
+                some[i][k] = load_floats(d->squares, at[i] + (next < vectors ? next : v) * 16);
+            }
+            UNROLLED
+            for (uint32_t n = 0; n < SCALED_ROWS / WAVE_ROWS * SCALED_LOADS; n++) {
+                const uint32_t i = n / SCALED_LOADS, k = n % SCALED_LOADS;
+                const floats4 x = some[i][k];
+                if (v + k * LANES_PER_ROW < vectors) sum[i] += (x[0] + x[1]) + (x[2] + x[3]);
+            }
         }
         UNROLLED
-        for (uint32_t i = 0; i < SCALED_ROWS; i++) {
-            sum[i] = wave_sum(sum[i]);
-            if (lane == 0 && first + i < end)
-                l->scale[first + i] =
-                    task->rmsnorm ? 1 / sqrtf(sum[i] / (float)d->hidden + d->eps) : 1;
+        for (uint32_t i = 0; i < SCALED_ROWS / WAVE_ROWS; i++) {
+            const uint32_t row = first + i * WAVE_ROWS + own;
+            if (task->rmsnorm && vectors * 4 + lane < tiles)
+                sum[i] += d->squares[at[i] / 4 + vectors * 4 + lane];
+            sum[i] = row_sum(sum[i]);
+            if (lane == 0 && row < end)
+                l->scale[row] = task->rmsnorm ? 1 / sqrtf(sum[i] / (float)d->hidden + d->eps) : 1;
         }
     }
 }

@@ -37,6 +37,10 @@ FLEET_DEVICE void multiply_begin(weight_source *source, const operand *in)
 {
     FLEET_UNUSED(source), FLEET_UNUSED(in);
 }
+FLEET_DEVICE panel_range own_panels(const fleet_ctx *ctx, const task_args *task, uint32_t row_tiles)
+{
+    return tiles_of_worker(task, ctx, row_tiles);
+}
 
 /* Vectors, rows that are multiplied together, and tiles times rows whose sums are in registers. */
 #if defined(__AVX512F__)

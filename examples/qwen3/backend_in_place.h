@@ -44,10 +44,6 @@ FLEET_DEVICE uint32_t rows_reciprocal_of(const task_args *task)
 {
     return reciprocal_of(row_count_of(task));
 }
-FLEET_DEVICE panel_range own_panels(const fleet_ctx *ctx, const task_args *task, uint32_t row_tiles)
-{
-    return tiles_of_worker(task, ctx, row_tiles);
-}
 FLEET_DEVICE char *task_lds(const fleet_ctx *ctx)
 {
     return (char *)ctx->lds;

@@ -46,26 +46,6 @@ FLEET_DEVICE attention_lds attention_lds_of(const fleet_ctx *ctx, uint32_t head_
 
 /* ---- queries and keys ---- */
 
-/* Adds up over LANES_PER_ROW lanes, by rotations of a row of lanes. */
-FLEET_DEVICE float row_sum(float value)
-{
-#define ADD_ROTATED(control)                                                                       \
-    {                                                                                              \
-        int bits;                                                                                  \
-        float other;                                                                               \
-        memcpy(&bits, &value, sizeof bits);                                                        \
-        bits = __builtin_amdgcn_update_dpp(0, bits, control, 0xf, 0xf, 0);                         \
-        memcpy(&other, &bits, sizeof other);                                                       \
-        value += other;                                                                            \
-    }
-    ADD_ROTATED(0x128) /* row_ror:8 */
-    ADD_ROTATED(0x124)
-    ADD_ROTATED(0x122)
-    ADD_ROTATED(0x121)
-#undef ADD_ROTATED
-    return value;
-}
-
 /* A lane's part of a head of q or k: elements j and j + head_dim / 2 for j = lane + 16 p. LANES_PER_ROW lanes share a head. */
 typedef struct head_part {
     float low[LANE_PAIRS], high[LANE_PAIRS];
@@ -169,7 +149,7 @@ FLEET_DEVICE void attend_pages(const task_args *task, const attention_lds *l, co
     const decoder *d = &task->d;
     const uint32_t dim = d->head_dim, lane = fleet_lane(), column = lane % QUERIES,
                    four = lane / QUERIES;
-    const uint32_t waves = THREADS / fleet_wave_size();
+    const uint32_t waves = WAVES;
     const uint32_t *pages = pages_of(d, p->table_row) + first / PAGE_TOKENS;
     const uint32_t count = ceil_div(end - first, PAGE_TOKENS);
     const words4 zeros = {0, 0, 0, 0};
@@ -194,14 +174,12 @@ FLEET_DEVICE void attend_pages(const task_args *task, const attention_lds *l, co
         for (uint32_t t = 0; t < HEAD_BLOCKS; t++) {
             const uint32_t at = t * BLOCK_K + four * VECTOR;
             keys[t] = zeros;
-            if (t * BLOCK_K >= dim) break;
             if (at < dim) keys[t] = load_words(page, key_at(d, column, at) * 2);
         }
         UNROLLED
         for (uint32_t t = 0; t < HEAD_BLOCKS; t++) {
             const uint32_t at = t * BLOCK_K + column * 2;
             values[t] = zeros;
-            if (t * BLOCK_K >= dim) break;
             if (at < dim) values[t] = load_words(page, value_at(d, four * 4, at) * 2);
         }
         if (n + waves < count) number = pages[n + waves];
