@@ -23,7 +23,7 @@ FLEET_HOST_DEVICE size_t act_at(uint32_t row, uint32_t k, uint32_t width)
 /* Waves of a workgroup, as a constant. */
 #define WAVES (THREADS / fleet_wave_size())
 
-/* Adds up the partial sums of the waves, [WAVES][MAX_ROWS][TILE_N], in their order, four columns a thread. */
+/* Adds up the partial sums of the waves, [WAVES][MAX_ROWS][TILE_N], in their order: thread i those from 4 i on. */
 FLEET_DEVICE void reduce_partials(const fleet_ctx *ctx, const linear_lds *l, uint32_t rows)
 {
     fleet_barrier(ctx);
@@ -79,6 +79,12 @@ FLEET_DEVICE words4 load_words(const act_t *base, uint32_t offset_bytes)
     return *(const __attribute__((address_space(1))) words4 *)(at + offset_bytes);
 }
 
+FLEET_DEVICE uint32_t load_word(const void *base, uint32_t offset_bytes)
+{
+    const __attribute__((address_space(1))) char *at =
+        (const __attribute__((address_space(1))) char *)base;
+    return *(const __attribute__((address_space(1))) uint32_t *)(at + offset_bytes);
+}
 /* The same of floats, whose address need only be a multiple of theirs. */
 typedef float floats4 __attribute__((ext_vector_type(4), aligned(4)));
 FLEET_DEVICE floats4 load_floats(const float *base, uint32_t offset_bytes)
@@ -126,9 +132,8 @@ FLEET_DEVICE uint32_t wave_uniform(uint32_t value)
 #define GROUP_BLOCKS 8u
 typedef struct held_weights {
     words4 block[HELD_BLOCKS];
-    const bf16 *tile; /* whose blocks these are; null: none */
-    uint32_t first_tile,
-        end_tile; /* of the prefetched task: the worker's, so that it need not divide again */
+    const bf16 *tile;              /* whose blocks these are; null: none */
+    uint32_t first_tile, end_tile; /* the worker's of the prefetched task, which need not divide */
 } held_weights;
 
 struct weight_source {
@@ -181,25 +186,58 @@ FLEET_DEVICE void hold_group(held_weights *held, fleet_view from, uint32_t first
 FLEET_DEVICE void hold_weights(held_weights *held, const bf16 *weights, wave_share k)
 {
     const fleet_view from = fleet_view_of(weights + k.first_k * TILE_N);
-    if (k.blocks == 0) return;
-    hold_group(held, from, 0, k.blocks);
-    if (k.blocks <= GROUP_BLOCKS) return;
-    hold_group(held, from, GROUP_BLOCKS, k.blocks);
+    UNROLLED
+    for (uint32_t first = 0; first < HELD_BLOCKS; first += GROUP_BLOCKS) {
+        if (k.blocks <= first) return;
+        hold_group(held, from, first, k.blocks);
+    }
+}
+/* The worker's tiles of a linear layer. Its earlier tasks of the step have told it the rows, which only `next` and gates
+   change. */
+typedef struct own_tiles {
+    panel_range range;
+    const bf16 *first; /* the weights of the first of these; null: there is none */
+} own_tiles;
+FLEET_DEVICE own_tiles own_tiles_of(const fleet_ctx *ctx, const task_args *args)
+{
+    const uint32_t row_tiles =
+        args->shape.tile_m < MAX_ROWS ? row_tiles_of(args, row_count_of(args)) : 1;
+    own_tiles own;
+    own.range = tiles_of_worker(args, ctx, row_tiles), own.first = NULL;
+    if (args->epilogue != EPILOGUE_EXPERTS && own.range.first < own.range.end)
+        own.first =
+            panel_weights(args, row_tiles > 1 ? own.range.first / row_tiles : own.range.first);
+    return own;
 }
 /* Holds the weights of the worker's first tile, unless it does. */
 FLEET_DEVICE void hold_first(const fleet_ctx *ctx, const task_args *args)
 {
-    /* The worker's earlier tasks of the step have told it the rows, which only `next` and gates change. */
-    const uint32_t row_tiles =
-        args->shape.tile_m < MAX_ROWS ? row_tiles_of(args, row_count_of(args)) : 1;
-    const panel_range range = tiles_of_worker(args, ctx, row_tiles);
+    const own_tiles own = own_tiles_of(ctx, args);
     held_weights *held = (held_weights *)ctx->registers;
-    const bf16 *tile = panel_weights(args, row_tiles > 1 ? range.first / row_tiles : range.first);
-    held->first_tile = range.first, held->end_tile = range.end;
-    if (args->epilogue == EPILOGUE_EXPERTS || range.first >= range.end || held->tile == tile)
-        return;
-    hold_weights(held, tile, share_of_wave(args->shape.k));
-    held->tile = tile;
+    held->first_tile = own.range.first, held->end_tile = own.range.end;
+    if (!own.first || held->tile == own.first) return;
+    hold_weights(held, own.first, share_of_wave(args->shape.k));
+    held->tile = own.first;
+}
+/* Loads the blocks of the worker's first tile that follow the held ones, up to TOUCHED_BLOCKS of each wave, for the caches
+   alone: a worker that has nothing to do leaves them in the memory-side cache, from which they come faster later. A lane
+   loads a word of 64 bytes. */
+#define TOUCHED_BLOCKS 16u
+#define BLOCK_BYTES (BLOCK_K * TILE_N * 2u)
+FLEET_DEVICE void touch_first(const fleet_ctx *ctx, const task_args *args)
+{
+    const own_tiles own = own_tiles_of(ctx, args);
+    const wave_share k = share_of_wave(args->shape.k);
+    const uint32_t last = HELD_BLOCKS + TOUCHED_BLOCKS,
+                   end = (k.blocks < last ? k.blocks : last) * BLOCK_BYTES;
+    uint32_t words = 0;
+    if (!own.first) return;
+    UNROLLED
+    for (uint32_t i = 0; i < TOUCHED_BLOCKS * BLOCK_BYTES; i += fleet_wave_size() * 64) {
+        const uint32_t at = HELD_BLOCKS * BLOCK_BYTES + i + fleet_lane() * 64;
+        if (at < end) words |= load_word(own.first + k.first_k * TILE_N, at);
+    }
+    __asm__ volatile("" ::"v"(words)); /* the loads are not dead, and have returned */
 }
 FLEET_PREFETCH(linear, task_args)
 {

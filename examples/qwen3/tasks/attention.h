@@ -20,7 +20,7 @@ typedef _Float16 halves8 __attribute__((ext_vector_type(8)));
 /* The items of the step, and the worker's first one. */
 typedef struct attention_work {
     kv_split first;
-    uint32_t items;
+    uint32_t first_item, items;
     uint32_t is_last; /* 1: the other splits of the item at hand are done */
 } attention_work;
 
@@ -323,10 +323,13 @@ FLEET_DEVICE void combine_kv_splits(const fleet_ctx *ctx, const decoder *d, cons
 
 /* ---- the task ---- */
 
-FLEET_DEVICE void find_work(const fleet_ctx *ctx, const decoder *d, attention_work *work)
+/* Workers that have no tile of the next task, a linear layer, come first, so that others can load its weights meanwhile. */
+FLEET_DEVICE void find_work(const fleet_ctx *ctx, const task_args *args, attention_work *work)
 {
-    const uint32_t first = ctx->slice + ctx->tile_index * ctx->slices;
-    work->items = d->b->kv_splits * d->kv_heads;
+    const decoder *d = &args->d;
+    const uint32_t first =
+        ctx->slice + (ctx->tile_num - 1 - turn_of_worker(args + 1, ctx, 1)) * ctx->slices;
+    work->first_item = first, work->items = d->b->kv_splits * d->kv_heads;
     if (first < work->items) work->first = kv_split_of(d->b, d->kv_heads, first);
 }
 
@@ -334,7 +337,7 @@ FLEET_DEVICE void find_work(const fleet_ctx *ctx, const decoder *d, attention_wo
 FLEET_PREFETCH(attend, task_args)
 {
     FLEET_UNUSED(at);
-    if (ctx.thread == 0) find_work(&ctx, &args->d, attention_lds_of(&ctx, args->d.head_dim).work);
+    if (ctx.thread == 0) find_work(&ctx, args, attention_lds_of(&ctx, args->d.head_dim).work);
 }
 
 /* Computes the worker's KV splits, for one KV head each. Splits are dealt out so that a KV head
@@ -344,18 +347,20 @@ FLEET_TILE(attend, task_args)
 {
     const decoder *d = &args->d;
     const attention_lds l = attention_lds_of(&ctx, d->head_dim);
-    const uint32_t waves = ctx.threads / fleet_wave_size(),
-                   first_item = ctx.slice + ctx.tile_index * ctx.slices;
-    uint32_t items;
+    const uint32_t waves = ctx.threads / fleet_wave_size();
+    uint32_t items, first_item;
     FLEET_UNUSED(at);
     if (!ctx.prefetched) {
-        if (ctx.thread == 0) find_work(&ctx, d, l.work);
+        if (ctx.thread == 0) find_work(&ctx, args, l.work);
         fleet_barrier(&ctx);
     }
-    items = wave_uniform(l.work->items);
-    /* A worker without work loads the first weights of the next task, which is a linear layer, meanwhile. */
+    items = wave_uniform(l.work->items), first_item = wave_uniform(l.work->first_item);
+    /* A worker without work loads the first weights of the next task, which is a linear layer, meanwhile, and touches more
+       of that one and of the one after it. */
     if (first_item >= items) {
         hold_first(&ctx, args + 1);
+        touch_first(&ctx, args + 1);
+        touch_first(&ctx, args + 2);
         return FLEET_OK;
     }
     for (uint32_t i = first_item; i < items; i += ctx.tile_num * ctx.slices) {

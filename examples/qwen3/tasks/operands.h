@@ -129,16 +129,25 @@ typedef struct panel_range {
     uint32_t first, step;
 } panel_range;
 
-/* The same of tiles, if each panel has `row_tiles` tiles of M: tile t is tile t % row_tiles of panel t / row_tiles, so that
+/* Of the workers of a chiplet, the how many-th this one is to take a tile of a product whose panels have `row_tiles` tiles of
+   M each. */
+FLEET_DEVICE uint32_t turn_of_worker(const task_args *task, const fleet_ctx *ctx,
+                                     uint32_t row_tiles)
+{
+    const uint32_t n = ctx->tile_num, before = task->first_worker * row_tiles;
+    const uint32_t offset = before < n ? before : before % n, turned = ctx->tile_index + n - offset;
+    return turned < n ? turned : turned - n;
+}
+
+/* The worker's panels; or its tiles, if each panel has `row_tiles` tiles of M: tile t is tile t % row_tiles of panel t / row_tiles, so that
    workers which are neighbours read the same weights. */
 FLEET_DEVICE panel_range tiles_of_worker(const task_args *task, const fleet_ctx *ctx,
                                          uint32_t row_tiles)
 {
     const fleet_partition part = fleet_linear_partition(&task->shape, ctx->slice, ctx->slices);
-    const uint32_t n = ctx->tile_num, before = task->first_worker * row_tiles;
+    const uint32_t n = ctx->tile_num, mine = turn_of_worker(task, ctx, row_tiles),
+                   tiles = part.n_tiles * row_tiles;
     panel_range t;
-    const uint32_t offset = before < n ? before : before % n, turned = ctx->tile_index + n - offset,
-                   mine = turned < n ? turned : turned - n, tiles = part.n_tiles * row_tiles;
     t.begin = part.first_n * row_tiles, t.end = t.begin + tiles;
     t.first = t.begin + mine, t.step = n;
     if (CONTIGUOUS_PANELS) {
