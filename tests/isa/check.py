@@ -844,7 +844,7 @@ def check_stream(listing, arch, r):
 # registers: VCC, FLAT_SCRATCH and XNACK_MASK take six of the 102 that it has on gfx942. The loop needs one or two more.
 # qwen3 has experts, too, whose kernels on NVIDIA are apart; it also keeps vectors in accumulation registers, as weights are held during attention.
 LANES = {"07_linear_layer": 40, "10_requests": 24, "qwen3": 17, "stream_loop/gfx90a": 2}
-ACCUMULATORS = {"qwen3/gfx90a": 21, "qwen3/gfx942": 13, "qwen3/gfx950": 23}
+ACCUMULATORS = {"qwen3/gfx90a": 21, "qwen3/gfx942": 26, "qwen3/gfx950": 33}
 
 
 def check_registers(listing, name, r, lanes=0, accumulators=0):
