@@ -96,10 +96,11 @@ PATH(consume_chunks)(weight_source source, row_stages u, float *to, uint32_t til
 
 /* ---- prompts ---- */
 
-PATH(prefill_product)(fleet_ctx ctx, task_args task, uint32_t rows)
+PATH(prefill_product)(fleet_ctx ctx, task_args task, prefill_division by, uint32_t rows)
 {
     const fleet_ctx c = in_lds(ctx);
-    prefill_product(&c, &task, rows, 1, 64);
+    const prefill_items t = prefill_items_of(&task, &by, rows);
+    prefill_product(&c, &task, &t, rows, 1, 64);
 }
 PATH(flash_queries)(fleet_ctx ctx, decoder d, prefill_block b)
 {
