@@ -246,7 +246,12 @@
 #error "fleet: hipcc targets AMD here; for NVIDIA compile the same file with nvcc -x cu"
 #endif
 #define FLEET_DEVICE static __device__ __forceinline__ __attribute__((unused))
+#if defined(__OPTIMIZE__)
 #define FLEETI_OUTLINED FLEET_DEVICE /* calls would need scratch memory */
+#else
+/* All is in scratch memory then, and what is inlined counts towards one stack frame, whose size is limited. */
+#define FLEETI_OUTLINED static __device__ __noinline__ __attribute__((unused))
+#endif
 #define FLEET_GLOBAL(threads)                                                                      \
     static __global__ __launch_bounds__(threads, 1) __attribute__((unused))
 #define FLEET_LDS(type, name, count) __shared__ type name[count]
