@@ -36,6 +36,12 @@
 #define REACTIVE 10
 #define JOBS (PROACTIVE + REACTIVE)
 #define LONGEST 128 /* prompt and tokens */
+/* 1: one chiplet may be divided into several that share its L2. An AMD GPU finds chiplets by the hardware's numbers. */
+#if defined(FLEET_HIP)
+#define VIRTUAL_CHIPLETS 0
+#else
+#define VIRTUAL_CHIPLETS 1
+#endif
 
 typedef struct serving { /* what every tile sees; an element for each layer */
     fleet_table *table;
@@ -332,7 +338,7 @@ static uint32_t split(fleet_topology pools[2])
         return 1;
     }
     b->units[0] = (a->units[0] + 3) / 4, a->units[0] -= b->units[0];
-    return !a->private_l2 && a->units[0];
+    return VIRTUAL_CHIPLETS && a->units[0];
 }
 static uint32_t workers_of(const fleet_topology *t)
 {
