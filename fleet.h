@@ -88,8 +88,12 @@
 #define FLEET_C_END
 #endif
 
-/* Functions that both the host and tiles call. */
-#if defined(__CUDACC__) || defined(__HIP__)
+/* Functions that both the host and tiles call. On AMD a call would need scratch memory. */
+#if defined(__HIP__) && defined(__OPTIMIZE__)
+#define FLEET_HOST_DEVICE                                                                          \
+    static __attribute__((host)) __attribute__((device)) inline                                    \
+        __attribute__((unused, always_inline))
+#elif defined(__CUDACC__) || defined(__HIP__)
 #define FLEET_HOST_DEVICE                                                                          \
     static __attribute__((host)) __attribute__((device)) inline __attribute__((unused))
 #else
