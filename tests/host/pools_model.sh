@@ -40,7 +40,7 @@ bug "tiles: no release" '                fleeti_write_back_device();
                 if (fleet_lane() == 0) fleeti_add_arrival_device(&p->run.word' \
     '                if (!@) fleeti_write_back_device();
                 if (fleet_lane() == 0) fleeti_add_arrival_device(&p->run.word'
-bug "tiles: nobody waits" 'status = fleeti_tile_awaits(ctx, &p->run.word, end, 0);' \
+bug "tiles: no wait" 'status = fleeti_tile_awaits(ctx, &p->run.word, end, 0);' \
     'status = @ ? FLEET_OK : fleeti_tile_awaits(ctx, &p->run.word, end, 0);'
 
 cat >"$OUT/mutant.h" <<'END'
