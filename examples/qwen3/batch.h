@@ -9,7 +9,10 @@
    step-th sequence or row from `first` on, and a barrier has to separate them.
 
    A sequence may begin with pages that it shares with an earlier one (page_table.h). It has no rows until that one has
-   computed them in earlier steps. */
+   computed them in earlier steps.
+
+   More sequences than MAX_ROWS are several batches, each of MAX_ROWS sequences, and the last one of those that are left. They
+   take turns: a step of the launch has a round for each of them (graph.h), and they have nothing else in common. */
 #ifndef QWEN3_BATCH_H
 #define QWEN3_BATCH_H
 
@@ -64,6 +67,12 @@ typedef struct __attribute__((aligned(16))) batch { /* a weight pipeline may cop
     uint32_t groups, since_layer;
     uint64_t row_layers;
 } batch;
+
+/* Sequence i of several batches. */
+FLEET_HOST_DEVICE sequence_state *sequence_of(batch *all, uint32_t i)
+{
+    return &all[i / MAX_ROWS].sequence[i % MAX_ROWS];
+}
 
 /* Chooses how many KV blocks a split has, so that all workers finish at about the same time. Either
    each sequence is one split, or all sequences are split so that the splits fill a whole number of

@@ -57,6 +57,7 @@ static uint32_t decoder_workers(decoder *d, const fleet_topology *t, fleet_sched
         if (w > d->workers) d->workers = w;
         all += w;
     }
+    d->rounds = 1;
     d->max_splits = MAX_KV_SPLITS, d->tile_rows = MAX_ROWS;
     return all;
 }
@@ -164,7 +165,7 @@ static int decoder_buffers(decoder *d, device_memory *mem, const model *m, const
     /* Attention multiplies entries that were not written yet by 0: they must be finite. */
     d->cache = (kv_t *)memory_zeros(mem, "cache of keys and values",
                                     (uint64_t)c->layers * layer_cache_size(d) * sizeof(kv_t));
-    d->b = (batch *)memory_get(mem, "batch", sizeof(batch));
+    d->b = (batch *)memory_get(mem, "batch", (uint64_t)d->rounds * sizeof(batch));
     if (c->experts) expert_buffers(d, mem, c);
     return mem->error[0] ? -1 : 0;
 }
@@ -194,7 +195,7 @@ static int decoder_plan(device_memory *mem, const model *m, const decoder *d,
                         const fleet_plan_desc *desc, task_args **tasks,
                         const task_args **device_tasks, fleet_plan **plan)
 {
-    const uint32_t n = count_tasks(m);
+    const uint32_t n = count_step_tasks(m, d);
     fleet_graph *g;
     if (mem->error[0]) return -1;
     *tasks = (task_args *)calloc(n, sizeof **tasks);
@@ -206,7 +207,7 @@ static int decoder_plan(device_memory *mem, const model *m, const decoder *d,
     fleet_graph_destroy(g);
     if (mem->error[0]) return -1;
     for (uint32_t i = 0; i < n; i++) {
-        (*tasks)[i].d = *d;
+        (*tasks)[i].d = decoder_of_round(d, (*tasks)[i].round);
         if (m->ranks > 1 && (*tasks)[i].epilogue == EPILOGUE_ARGMAX)
             lm_head_of_rank(&(*tasks)[i], m);
     }

@@ -8,7 +8,7 @@
 
 typedef char a_row_is_routed[QWEN3_MAX_EXPERTS <= ROUTE_SCORES ? 1 : -1];
 
-/* Tasks of a step. An upper bound: GPUs have no task that combines KV splits, not each session draws, only a server has
+/* Tasks of a round. An upper bound: GPUs have no task that combines KV splits, not each session draws, only a server has
    gates, and only the kernel that takes prompts adds up parts. Of several ranks, a task is one for each of them. */
 static uint32_t count_tasks(const model *m)
 {
@@ -16,6 +16,11 @@ static uint32_t count_tasks(const model *m)
     for (uint32_t i = 0; i < m->config.layers; i++)
         n += m->layers[i].sparse ? (m->ranks > 1 ? 10u : 9u) : 8u;
     return n;
+}
+/* Of a step with a round for each batch. */
+static uint32_t count_step_tasks(const model *m, const decoder *d)
+{
+    return count_tasks(m) * d->rounds;
 }
 
 static fleet_linear linear_shape_of(uint32_t n, uint32_t k, uint32_t panel_tiles)
@@ -36,7 +41,7 @@ typedef struct chain {
     fleet_graph *g;
     fleet_etensor before;
     fleet_grid last;
-    uint32_t n; /* tasks so far */
+    uint32_t n, round; /* tasks so far, and the round that they are in */
     /* panels so far: the next layer begins at the worker after the last one that had a panel */
     uint32_t panels;
     /* Of a server: the symbol LIVE (tasks/serve.h), whether the next grids have it, the last gate, and gates so far. */
@@ -58,12 +63,16 @@ static task_args *append_task(chain *c, const char *name, uint32_t layer, uint32
     const char *map = ranks > 1 ? "r->r" : c->is_guarded ? "i->" : "->";
     const fleet_shape one = ranks > 1 ? fleet_shape1_of(ranks) : fleet_shape0();
     char text[48];
+    int length;
     fleet_grid grid;
     memset(task, 0, sizeof *task);
     if (layer == NO_LAYER)
-        snprintf(text, sizeof text, "%s", name);
+        length = snprintf(text, sizeof text, "%s", name);
     else
-        snprintf(text, sizeof text, "%s.%u", name, layer);
+        length = snprintf(text, sizeof text, "%s.%u", name, layer);
+    /* The last round has the names of a step's only one. */
+    if (c->round + 1 < c->d->rounds)
+        snprintf(text + length, sizeof text - (size_t)length, "#%u", c->round);
     grid = fleet_call_device(c->g, text, tile, c->is_guarded ? fleet_shape1(c->live) : one, c->n);
     fleet_grid_level(c->g, grid, level);
     if (c->d->unaware && level == FLEET_LEVEL_DEVICE) { /* one slice, with a task for each worker */
@@ -75,7 +84,7 @@ static task_args *append_task(chain *c, const char *name, uint32_t layer, uint32
     c->joins = 0;
     c->before = fleet_event_tensor(c->g, text, one, FLEET_COUNT_DERIVED);
     fleet_out_edge(c->g, grid, c->before, map);
-    task->number = c->n++, task->step_tasks = count_tasks(c->m);
+    task->number = c->n++, task->step_tasks = count_step_tasks(c->m, c->d), task->round = c->round;
     task->has_gates = c->d->table != NULL;
     c->last = grid;
     return task;

@@ -77,16 +77,16 @@ static void check_logits(checked *c, const qwen3_case *e, const float *logits, u
 static int check_cases(const model *m, const session_desc *desc, const qwen3_case *cases,
                        uint32_t n, checked *c)
 {
-    request requests[MAX_ROWS];
+    request requests[MAX_SEQUENCES];
     session s;
     session_desc d = *desc;
     int32_t *generated;
     float *logits;
-    uint32_t counts[MAX_ROWS];
+    uint32_t counts[MAX_SEQUENCES];
     const uint32_t vocab = m->config.vocab;
     int bad = 0;
-    if (n > MAX_ROWS) {
-        snprintf(c->error, sizeof c->error, "%u cases, at most %u", n, MAX_ROWS);
+    if (n > MAX_SEQUENCES) {
+        snprintf(c->error, sizeof c->error, "%u cases, at most %u", n, MAX_SEQUENCES);
         c->failed = RUN_REFUSED;
         return -1;
     }

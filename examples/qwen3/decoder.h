@@ -80,7 +80,9 @@ typedef struct decoder {
     uint32_t chiplets, workers; /* X, and the workers of the largest chiplet */
     uint16_t tile_rows;         /* of a tile of a linear layer; MAX_ROWS: all rows */
     uint16_t unaware;           /* 1: planned without chiplets (session_desc.unaware) */
-    batch *b;
+    uint32_t rounds, round; /* batches; and which one, of a task's own decoder (decoder_of_round) */
+    batch
+        *b; /* [rounds]; of a task's own decoder that of its round, like all arrays of sequences */
     const int32_t *tokens; /* [sequences][context + 1]: those that are known; null in a server */
     const bf16 *embedding; /* [vocab][hidden] */
     const float *rope;     /* [context][head_dim / 2][2]: cos, sin */
@@ -137,6 +139,19 @@ typedef struct decoder {
     uint32_t first_expert, own_experts;
 } decoder;
 
+/* The decoder of a round: its batch, and its sequences in place of all. */
+FLEET_HOST_DEVICE decoder decoder_of_round(const decoder *d, uint32_t round)
+{
+    const size_t first = (size_t)round * MAX_ROWS;
+    decoder own = *d;
+    own.round = round, own.b += round;
+    if (d->tokens) own.tokens += first * (d->context + 1);
+    if (d->generated) own.generated += first * d->limit;
+    if (d->sampling) own.sampling += first, own.drawn += first;
+    if (d->prefill_last) own.prefill_last += first * d->hidden;
+    return own;
+}
+
 /* Entries of best and best_token. */
 FLEET_HOST_DEVICE uint32_t bests_of(const decoder *d)
 {
@@ -190,6 +205,7 @@ typedef struct __attribute__((aligned(16))) task_args { /* a weight pipeline may
     const float *norm;            /* weights of the next norm, [hidden] */
     const float *q_norm, *k_norm; /* [head_dim] */
     uint32_t number, step_tasks;  /* the number of this task in its step, and of all tasks */
+    uint32_t round;               /* in which it is */
     uint32_t layer;               /* of a gate: before which it is */
     /* 1: the first task after a gate, which may have changed the rows; 1: there are gates in the step */
     uint32_t after_gate, has_gates;

@@ -21,10 +21,10 @@ static int count_bytes(const qwen3_config *config, const qwen3_checkpoint *from,
         return m.refused ? RUN_REFUSED : RUN_FAILED;
     }
     bad = session_begin(&s, &m, desc);
-    s.memory.counts = 1, s.first.sequences = n;
+    s.memory.counts = 1, session_rounds(&s, n);
     bad = bad || session_buffers(&s);
     bytes->weights = m.memory.bytes;
-    bytes->session = s.memory.bytes + (uint64_t)count_tasks(&m) * sizeof(task_args);
+    bytes->session = s.memory.bytes + (uint64_t)count_step_tasks(&m, &s.d) * sizeof(task_args);
     if (bad) memcpy(error, s.error, ERROR_BYTES);
     model_free(&m);
     session_free(&s);

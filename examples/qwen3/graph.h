@@ -7,6 +7,8 @@
    named after its weights and ends with the epilogue in the line below. Where the backend's attention does not combine
    KV splits itself, a grid does (COMBINE_TASK). There is a `draw` only where sequences may have a temperature.
 
+   Of several batches, each has such a chain, its round, and the chains follow one another.
+
    Of several ranks (tasks/ranks.h), each runs the chain on its share of the weights. Tasks of o, and of down or the experts,
    exchange their sums with the other ranks' tasks of the same columns; `join_heads` brings together what the ranks find
    in their columns of lm_head. So all ranks choose the same tokens.
@@ -86,7 +88,7 @@ static void append_tokens(chain *c)
     }
     append_task(c, "next", NO_LAYER, task_args_next, FLEET_LEVEL_CU);
     /* The host may watch how many steps are done. */
-    if (m->ranks == 1)
+    if (m->ranks == 1 && c->round + 1 == d->rounds)
         fleet_event_external(c->g, c->before, FLEET_EXTERNAL_WAITS, 0, FLEET_SCOPE_SYSTEM);
 }
 
@@ -98,19 +100,21 @@ static fleet_graph *decoder_graph(const model *m, const decoder *d, task_args *t
     memset(&c, 0, sizeof c);
     c.m = m, c.d = d, c.tasks = tasks, c.g = fleet_graph_create(NULL);
     if (!c.g) return NULL;
-    append_columns(&c, "embed", NO_LAYER, task_args_embed, m->layers[0].input_norm);
-    if (d->table) c.live = fleet_symbol(c.g, "live", 0, 1), c.is_guarded = 1;
-    for (uint32_t i = 0; i < layers; i++) {
-        const model_layer *l = &m->layers[i];
-        const float *next_norm = i + 1 < layers ? l[1].input_norm : m->norm;
-        if (d->table && i) append_gate(&c, i);
-        append_attention(&c, l, i, d->cache + layer_cache_size(d) * i);
-        if (l->sparse)
-            append_experts(&c, l, i, next_norm);
-        else
-            append_dense(&c, l, i, next_norm);
+    for (; c.round < d->rounds; c.round++) {
+        append_columns(&c, "embed", NO_LAYER, task_args_embed, m->layers[0].input_norm);
+        if (d->table) c.live = fleet_symbol(c.g, "live", 0, 1), c.is_guarded = 1;
+        for (uint32_t i = 0; i < layers; i++) {
+            const model_layer *l = &m->layers[i];
+            const float *next_norm = i + 1 < layers ? l[1].input_norm : m->norm;
+            if (d->table && i) append_gate(&c, i);
+            append_attention(&c, l, i, d->cache + layer_cache_size(d) * i);
+            if (l->sparse)
+                append_experts(&c, l, i, next_norm);
+            else
+                append_dense(&c, l, i, next_norm);
+        }
+        append_tokens(&c);
     }
-    append_tokens(&c);
     return c.g;
 }
 

@@ -9,7 +9,9 @@
 #include <math.h>
 #include <string.h>
 
-#define MAX_ROWS 64u      /* rows of a step, hence sequences in a batch */
+#define MAX_ROWS 64u  /* rows of a step, hence sequences in a batch */
+#define MAX_ROUNDS 4u /* batches of a session, which take turns in each step */
+#define MAX_SEQUENCES (MAX_ROUNDS * MAX_ROWS)
 #define TILE_N 16u        /* columns of a tile: the N of one matrix instruction */
 #define BLOCK_K 32u       /* k's of a block of packed weights, which is TILE_N columns wide */
 #define PAGE_TOKENS 16u   /* tokens of a page of keys and values; KV_BLOCK is a multiple */

@@ -39,11 +39,13 @@ typedef struct prefill_run {
     prefill_stage prompts, tokens; /* the steps, and the launch of the first tokens */
 } prefill_run;
 
-static uint32_t prefill_tokens(const batch *b)
+static uint32_t prefill_tokens(const batch *all, uint32_t sequences)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < b->sequences; i++)
-        n += (uint32_t)(b->sequence[i].prompt - b->sequence[i].position);
+    for (uint32_t i = 0; i < sequences; i++) {
+        const sequence_state *s = &all[i / MAX_ROWS].sequence[i % MAX_ROWS];
+        n += (uint32_t)(s->prompt - s->position);
+    }
     return n;
 }
 
@@ -60,7 +62,7 @@ static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d
 {
     const uint64_t rows = padded(p->max_rows, PREFILL_TILE_ROWS);
     const uint64_t q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
-    p->d = *d;
+    p->d = *d, p->d.rounds = 1;
     p->d.h = (float *)memory_get(mem, "prompts", rows * d->hidden * 4);
     /* The products read all rows of a tile: those that do not exist must have memory. */
     p->d.x = (act_t *)memory_get(mem, "prompts", rows * d->hidden * sizeof(act_t));
@@ -156,9 +158,11 @@ static fleet_graph *first_tokens_graph(const model *m, const decoder *d, task_ar
     memset(&c, 0, sizeof c);
     c.m = m, c.d = d, c.tasks = tasks, c.g = fleet_graph_create(NULL);
     if (!c.g) return NULL;
-    append_columns(&c, "embed", NO_LAYER, task_args_embed, m->norm);
-    tasks[0].floats = d->prefill_last;
-    append_tokens(&c);
+    for (; c.round < d->rounds; c.round++) {
+        append_columns(&c, "embed", NO_LAYER, task_args_embed, m->norm);
+        tasks[c.n - 1].floats = decoder_of_round(d, c.round).prefill_last;
+        append_tokens(&c);
+    }
     /* Their flagged data has the tags of a step before the first one of the launch that decodes, whose workspace it is in. */
     for (uint32_t i = 0; i < c.n; i++) tasks[i].number -= tasks[i].step_tasks;
     return c.g;
@@ -181,12 +185,12 @@ static int later_keys(const void *a, const void *b)
     return x->row < y->row ? -1 : x->row > y->row;
 }
 
-/* Lays out the prompts of `b` from their positions on, and moves these to the last tokens: what is left of all sequences are
+/* Lays out the prompts of `all` from their positions on, and moves these to the last tokens: what is left of all sequences are
    the first tokens to be generated. Pages that a prompt shares with an earlier one are those of rows before its own, which are
    there even in the same step, since all keys of a layer are stored before it attends. tokens: [sequences][line]. 0, or -1: no
    memory is left. */
-static int prefill_lay_out(prefill_layout *l, const prefill_run *p, batch *b, const int32_t *tokens,
-                           uint32_t line, const page_table *pages)
+static int prefill_lay_out(prefill_layout *l, const prefill_run *p, batch *all, uint32_t sequences,
+                           const int32_t *tokens, uint32_t line, const page_table *pages)
 {
     const uint32_t block_rows = PREFILL_QUERIES / p->d.group;
     uint32_t in_step = 0;
@@ -194,10 +198,10 @@ static int prefill_lay_out(prefill_layout *l, const prefill_run *p, batch *b, co
     l->rows = (token_row *)calloc(p->rows, sizeof *l->rows);
     l->blocks = (prefill_block *)calloc(p->rows, sizeof *l->blocks);
     l->steps = (prefill_step *)calloc(p->rows + 1, sizeof *l->steps);
-    l->ends = (prefill_end *)calloc(b->sequences, sizeof *l->ends);
+    l->ends = (prefill_end *)calloc(sequences, sizeof *l->ends);
     if (!l->rows || !l->blocks || !l->steps || !l->ends) return -1;
-    for (uint32_t i = 0; i < b->sequences; i++) {
-        sequence_state *s = &b->sequence[i];
+    for (uint32_t i = 0; i < sequences; i++) {
+        sequence_state *s = sequence_of(all, i);
         while (s->position < s->prompt) {
             const uint32_t left = (uint32_t)(s->prompt - s->position), room = p->max_rows - in_step;
             uint32_t n = left < block_rows ? left : block_rows;
@@ -264,16 +268,16 @@ static void prefill_stage_free(prefill_stage *s)
     free(s->tasks);
 }
 
-/* Makes plans, images and states, and the steps. Moves the positions of `b` to the last tokens of the prompts. d, plan: of the
+/* Makes plans, images and states, and the steps. Moves the positions of `all` to the last tokens of the prompts. d, plan: of the
    launch that decodes. */
-static int prefill_prepare(prefill_run *p, device_memory *mem, const model *m, batch *b,
-                           const int32_t *tokens, uint32_t line, const page_table *pages,
-                           const decoder *d, const fleet_plan_desc *plan)
+static int prefill_prepare(prefill_run *p, device_memory *mem, const model *m, batch *all,
+                           uint32_t sequences, const int32_t *tokens, uint32_t line,
+                           const page_table *pages, const decoder *d, const fleet_plan_desc *plan)
 {
     fleet_plan_desc desc = fleet_plan_desc_default();
     decoder first = *d;
     prefill_layout l;
-    if (prefill_lay_out(&l, p, b, tokens, line, pages))
+    if (prefill_lay_out(&l, p, all, sequences, tokens, line, pages))
         prefill_fail(mem->error, "no memory is left");
     if (!mem->error[0]) {
         p->steps = l.n_steps;
@@ -340,11 +344,12 @@ static uint32_t prefill_rows_of(const model *m, uint32_t wanted, uint64_t tokens
     FLEET_UNUSED(m), FLEET_UNUSED(wanted), FLEET_UNUSED(tokens);
     return 0;
 }
-static int prefill_prepare(prefill_run *p, device_memory *mem, const model *m, batch *b,
-                           const int32_t *tokens, uint32_t line, const page_table *pages,
-                           const decoder *d, const fleet_plan_desc *plan)
+static int prefill_prepare(prefill_run *p, device_memory *mem, const model *m, batch *all,
+                           uint32_t sequences, const int32_t *tokens, uint32_t line,
+                           const page_table *pages, const decoder *d, const fleet_plan_desc *plan)
 {
-    FLEET_UNUSED(p), FLEET_UNUSED(mem), FLEET_UNUSED(m), FLEET_UNUSED(b), FLEET_UNUSED(tokens);
+    FLEET_UNUSED(p), FLEET_UNUSED(mem), FLEET_UNUSED(m), FLEET_UNUSED(all), FLEET_UNUSED(sequences),
+        FLEET_UNUSED(tokens);
     FLEET_UNUSED(line), FLEET_UNUSED(pages), FLEET_UNUSED(d), FLEET_UNUSED(plan);
     return 0;
 }

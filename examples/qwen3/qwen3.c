@@ -43,8 +43,8 @@ typedef struct options {
 /* Everything that main frees. */
 typedef struct program {
     options o;
-    request requests[MAX_ROWS];
-    uint32_t *prompts[MAX_ROWS]; /* as given; a batch may repeat them */
+    request requests[MAX_SEQUENCES];
+    uint32_t *prompts[MAX_SEQUENCES]; /* as given; a batch may repeat them */
     uint32_t n_prompts, n;
     session_desc desc;
 #if HAS_RANKS
@@ -306,13 +306,13 @@ static int read_prompts(program *a)
     if (!p) return stop(RUN_REFUSED, "no --prompt-ids");
     for (;;) {
         request *r = &a->requests[n];
-        uint32_t *tokens = a->prompts[n < MAX_ROWS ? n : 0];
+        uint32_t *tokens = a->prompts[n < MAX_SEQUENCES ? n : 0];
         char *end;
         unsigned long times = 1, token = strtoul(p, &end, 10);
         if (end != p && *end == '*') p = end + 1, times = token, token = strtoul(p, &end, 10);
         if (end == p || token > INT32_MAX || times < 1 || times > MAX_COUNT || !strchr(",;", *end))
             return stop(RUN_REFUSED, "--prompt-ids must be like 1,2,3 or 1,2,3;4,5");
-        if (n == MAX_ROWS) return stop(RUN_REFUSED, "--prompt-ids has too many sequences");
+        if (n == MAX_SEQUENCES) return stop(RUN_REFUSED, "--prompt-ids has too many sequences");
         if (begins) room = 0, a->n_prompts = n + 1;
         if (r->n_prompt + times > MAX_COUNT)
             return stop(RUN_REFUSED, "--prompt-ids: sequence %u has more than %u tokens", n,
@@ -338,7 +338,7 @@ static int fill_batch(program *a)
 {
     const options *o = &a->o;
     const uint32_t n = a->n_prompts;
-    if (o->batch > MAX_ROWS) return stop(RUN_REFUSED, "--batch is at most %u", MAX_ROWS);
+    if (o->batch > MAX_SEQUENCES) return stop(RUN_REFUSED, "--batch is at most %u", MAX_SEQUENCES);
     if (o->batch && o->batch < n)
         return stop(RUN_REFUSED, "--batch %u: --prompt-ids has %u sequences", o->batch, n);
     a->n = o->batch ? o->batch : n;
@@ -541,7 +541,7 @@ static void print_times(const program *a)
             first_token - a->started);
     if (a->o.share_prefixes)
         fprintf(stderr, "%u rows of prompts were computed; %u of %u pages are shared\n",
-                a->s.last.prompt_rows, page_table_shared(&a->s.pages), a->s.pages.taken);
+                session_prompt_rows(&a->s), page_table_shared(&a->s.pages), a->s.pages.taken);
     if (steps) {
         const double tpot = (a->ended[c->steps - 1] - a->ended[c->decoding - 1]) / steps;
         const double sequences = (double)c->tokens / steps;
@@ -618,7 +618,7 @@ static int print_sequences(program *a, const uint32_t *counts)
 
 static int decode_prompts(program *a)
 {
-    uint32_t counts[MAX_ROWS];
+    uint32_t counts[MAX_SEQUENCES];
     int bad = run_requests(a, counts);
     if (!bad && !(takes_text(&a->o) && a->n == 1)) bad = print_sequences(a, counts);
     if (bad) return bad;

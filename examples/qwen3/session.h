@@ -77,7 +77,9 @@ typedef struct run_summary {
 typedef struct session {
     const model *m;
     session_desc desc;
-    batch first, last;   /* before the first step, and after session_run */
+    uint32_t sequences;
+    /* their batches, before the first step, and after session_run */
+    batch first[MAX_ROUNDS], last[MAX_ROUNDS];
     run_summary summary; /* if no sequence ends early; after session_run, the actual one */
     page_table pages;    /* on the host */
     uint32_t steps;      /* of the launch, at most */
@@ -112,7 +114,7 @@ static int session_fail(session *s, const char *what, const char *why)
 /* The host reads tokens while the launch runs, so they are in its memory. */
 static int session_generated_memory(session *s)
 {
-    const size_t n = (size_t)s->first.sequences * s->desc.steps + 1;
+    const size_t n = (size_t)s->sequences * s->desc.steps + 1;
     void *host = NULL, *device = NULL;
     if (fleet_pinned_alloc(&host, &device, n * sizeof *s->generated))
         return session_fail(s, "tokens", "no memory that the device can write");
@@ -122,10 +124,18 @@ static int session_generated_memory(session *s)
     return 0;
 }
 
+/* Divides the sequences into batches. */
+static void session_rounds(session *s, uint32_t n)
+{
+    s->sequences = n, s->d.rounds = ceil_div(n, MAX_ROWS);
+    for (uint32_t i = 0; i < s->d.rounds; i++)
+        s->first[i].sequences = n - i * MAX_ROWS < MAX_ROWS ? n - i * MAX_ROWS : MAX_ROWS;
+}
+
 /* Memory of the sequences' tokens and pages, and the decoder's buffers. */
 static int session_buffers(session *s)
 {
-    const uint32_t n = s->first.sequences;
+    const uint32_t n = s->sequences;
     device_memory *mem = &s->memory;
     decoder *d = &s->d;
     buffers_desc desc;
@@ -171,14 +181,14 @@ static int session_ranks(session *s)
 {
     const uint32_t ranks = s->m->ranks;
     const size_t bests = bests_of(&s->d);
-    const size_t logits = s->d.logits ? (size_t)s->first.sequences * s->d.logit_steps : 0;
+    const size_t logits = s->d.logits ? (size_t)s->sequences * s->d.logit_steps : 0;
     const size_t heads = (2 * bests + logits * s->m->head_tokens) * sizeof(float);
     float *best = (float *)malloc(bests * sizeof *best);
     size_t summands;
     int bad;
     s->d.peers.ranks = ranks;
     summands = 2 * summand_quads(&s->d) * sizeof(fleet_quad);
-    s->peers_bytes = (size_t)(count_tasks(s->m) + 4) * (ranks * ranks + 1) * 128;
+    s->peers_bytes = (size_t)(count_step_tasks(s->m, &s->d) + 4) * (ranks * ranks + 1) * 128;
     bad = !best || !s->desc.ranks ||
           s->desc.ranks->open(s->desc.ranks->user, s->peers_bytes + summands + heads, &s->d.peers);
     if (!bad) {
@@ -229,8 +239,8 @@ static int requests_refused(const qwen3_config *config, const session_desc *desc
         snprintf(error, ERROR_BYTES, "steps and context: must be at least 1");
         return 1;
     }
-    if (n < 1 || n > MAX_ROWS) {
-        snprintf(error, ERROR_BYTES, "%u sequences: there may be 1 to %u", n, MAX_ROWS);
+    if (n < 1 || n > MAX_SEQUENCES) {
+        snprintf(error, ERROR_BYTES, "%u sequences: there may be 1 to %u", n, MAX_SEQUENCES);
         return 1;
     }
     if (desc->context > config->positions) {
@@ -262,16 +272,23 @@ static int requests_refused(const qwen3_config *config, const session_desc *desc
     return 0;
 }
 
-/* Computes how the steps go on from this batch if sequences end at their limits. */
-static run_summary summary_of(const session *s, batch b)
+/* Rows of all batches in the next step. */
+static uint32_t rows_of_all(const session *s, const batch *all)
+{
+    uint32_t rows = 0;
+    for (uint32_t i = 0; i < s->d.rounds; i++) rows += all[i].rows;
+    return rows;
+}
+/* Computes how the steps go on from these batches, which it changes, if sequences end at their limits. */
+static run_summary summary_of(const session *s, batch *all)
 {
     run_summary c;
     memset(&c, 0, sizeof c);
-    while (b.rows) {
+    while (rows_of_all(s, all)) {
         uint32_t sampled = 0, running = 0;
         c.steps++;
-        for (uint32_t i = 0; i < b.sequences; i++) {
-            sequence_state *q = &b.sequence[i];
+        for (uint32_t i = 0; i < s->sequences; i++) {
+            sequence_state *q = sequence_of(all, i);
             running += q->generated < q->limit; /* it may wait for shared pages */
             q->position += q->rows, q->generated += q->samples;
             sampled += (uint32_t)q->samples;
@@ -280,7 +297,8 @@ static run_summary summary_of(const session *s, batch b)
         c.tokens += sampled;
         if (sampled && !c.first_token) c.first_token = c.steps;
         if (sampled == running && !c.decoding) c.decoding = c.steps, c.cached = 0, c.tokens = 0;
-        batch_next(&b, MAX_ROWS, s->d.max_splits, s->m->config.kv_heads, b.workers);
+        for (uint32_t i = 0; i < s->d.rounds; i++)
+            batch_next(&all[i], MAX_ROWS, s->d.max_splits, s->m->config.kv_heads, all[i].workers);
     }
     return c;
 }
@@ -292,57 +310,64 @@ static int session_pages(session *s, const request *requests, uint32_t n)
     if (page_table_make(&s->pages, n, ceil_div(s->desc.context, PAGE_TOKENS), seed))
         return session_fail(s, "memory", "none left");
     for (uint32_t i = 0; i < n; i++) {
-        sequence_state *q = &s->first.sequence[i];
+        sequence_state *q = sequence_of(s->first, i);
+        const uint32_t first = i / MAX_ROWS * MAX_ROWS; /* sequence of its batch */
         const request *r = &requests[i];
         uint32_t shared = 0;
-        q->table_row = (uint32_t)((i + seed) % n), q->source = (int32_t)i;
-        for (uint32_t k = 0; k < i && s->desc.share_prefixes; k++) {
+        q->table_row = (uint32_t)((i + seed) % n), q->source = (int32_t)(i - first);
+        for (uint32_t k = first; k < i && s->desc.share_prefixes; k++) {
             const uint32_t common =
                 common_pages(r->prompt, r->n_prompt, requests[k].prompt, requests[k].n_prompt);
             /* The first of several has computed these pages itself. */
-            if (common > shared) shared = common, q->source = (int32_t)k;
+            if (common > shared) shared = common, q->source = (int32_t)(k - first);
         }
         page_table_fill(&s->pages, q->table_row,
                         ceil_div((uint32_t)(q->prompt + q->limit - 1), PAGE_TOKENS),
-                        s->first.sequence[q->source].table_row, shared);
+                        sequence_of(s->first, first + (uint32_t)q->source)->table_row, shared);
         q->position = q->shared = (int32_t)(shared * PAGE_TOKENS);
     }
     return 0;
 }
 
-/* Sets up the batch before the first step, and the number of steps. */
+/* Sets up the batches before the first step. */
 static int session_batch(session *s, const request *requests, uint32_t n)
 {
-    batch *b = &s->first; /* holds zeros, and `workers` */
-    b->sequences = n;
-    b->n_eos = s->m->config.eos_count;
-    for (uint32_t i = 0; i < b->n_eos; i++) b->eos[i] = (int32_t)s->m->config.eos[i];
+    const qwen3_config *config = &s->m->config;
+    session_rounds(s, n);
+    for (uint32_t k = 0; k < s->d.rounds; k++) {
+        batch *b = &s->first[k]; /* holds zeros, `workers` and `sequences` */
+        b->n_eos = config->eos_count;
+        for (uint32_t i = 0; i < b->n_eos; i++) b->eos[i] = (int32_t)config->eos[i];
+        b->split_blocks = s->desc.split_blocks;
+        b->part_rows = PART_QUERIES / (config->heads / config->kv_heads);
+    }
     for (uint32_t i = 0; i < n; i++) {
-        sequence_state *q = &b->sequence[i];
+        sequence_state *q = sequence_of(s->first, i);
         const request *r = &requests[i];
         q->prompt = (int32_t)r->n_prompt, q->output = i;
         q->known = (int32_t)(r->n_prompt + r->n_forced);
         q->limit = (int32_t)(r->steps && r->steps < s->desc.steps ? r->steps : s->desc.steps);
     }
-    b->split_blocks = s->desc.split_blocks;
-    b->part_rows = PART_QUERIES / (s->m->config.heads / s->m->config.kv_heads);
     return session_pages(s, requests, n);
 }
 /* The first step of the launch that decodes. */
 static void session_first_step(session *s)
 {
-    batch *b = &s->first;
-    batch_next(b, MAX_ROWS, s->d.max_splits, s->m->config.kv_heads, b->workers);
-    s->summary = summary_of(s, *b);
+    batch all[MAX_ROUNDS];
+    for (uint32_t i = 0; i < s->d.rounds; i++)
+        batch_next(&s->first[i], MAX_ROWS, s->d.max_splits, s->m->config.kv_heads,
+                   s->first[i].workers);
+    memcpy(all, s->first, sizeof all);
+    s->summary = summary_of(s, all);
     s->steps = s->desc.launch ? s->desc.launch : s->summary.steps;
 }
 
 static int session_upload_sampling(session *s, const request *requests)
 {
-    sampling_desc all[MAX_ROWS];
+    sampling_desc all[MAX_SEQUENCES];
     if (!s->desc.draws) return 0;
-    for (uint32_t i = 0; i < s->first.sequences; i++) all[i] = requests[i].sampling;
-    return fleet_to_device(s->d.sampling, all, s->first.sequences * sizeof all[0], NULL)
+    for (uint32_t i = 0; i < s->sequences; i++) all[i] = requests[i].sampling;
+    return fleet_to_device(s->d.sampling, all, s->sequences * sizeof all[0], NULL)
                ? session_fail(s, "sampling", "cannot be copied to the device")
                : 0;
 }
@@ -362,12 +387,12 @@ static fleet_plan_desc session_plan_desc(const session *s)
 static int session_prefill(session *s, const int32_t *tokens, uint32_t line)
 {
     const fleet_plan_desc plan = session_plan_desc(s);
-    const uint32_t rows = prefill_tokens(&s->first);
+    const uint32_t rows = prefill_tokens(s->first, s->sequences);
     if (!s->prefill.max_rows || rows < (s->desc.prefill_rows ? 1 : PREFILL_LEAST)) return 0;
     s->prefill.rows = rows;
-    s->first.prompt_rows += rows - s->first.sequences; /* the first step counts the last ones */
-    return prefill_prepare(&s->prefill, &s->memory, s->m, &s->first, tokens, line, &s->pages, &s->d,
-                           &plan);
+    s->first->prompt_rows += rows - s->sequences; /* the first step counts the last ones */
+    return prefill_prepare(&s->prefill, &s->memory, s->m, s->first, s->sequences, tokens, line,
+                           &s->pages, &s->d, &plan);
 }
 /* The steps of the launch that decodes; the first one may have had a launch of its own. */
 static uint32_t session_decode_steps(const session *s)
@@ -381,7 +406,7 @@ static inline int session_step_ended(session *s, uint32_t step)
     prefill_stage *first = &s->prefill.tokens;
     uint32_t done = 0;
     if (s->m->ranks > 1)
-        return (uint32_t)__atomic_load_n(&s->generated[(size_t)s->first.sequences * s->desc.steps],
+        return (uint32_t)__atomic_load_n(&s->generated[(size_t)s->sequences * s->desc.steps],
                                          __ATOMIC_RELAXED) > step;
     if (has_own && step == 0
             ? fleet_event_test(&first->state, fleet_plan_event(first->plan, "next"), 0, 1, &done)
@@ -393,7 +418,7 @@ static inline int session_step_ended(session *s, uint32_t step)
 
 static int session_upload_tokens(session *s, const request *requests)
 {
-    const uint32_t n = s->first.sequences, line = s->desc.context + 1;
+    const uint32_t n = s->sequences, line = s->desc.context + 1;
     int32_t *tokens = (int32_t *)calloc((size_t)n * line, sizeof *tokens);
     int bad;
     if (!tokens) return session_fail(s, "memory", "none left");
@@ -405,14 +430,16 @@ static int session_upload_tokens(session *s, const request *requests)
     }
     bad = session_prefill(s, tokens, line);
     session_first_step(s);
-    batch_pages(&s->first, s->pages.row, s->pages.row_pages, 0, 1);
-    batch_tokens(&s->first, tokens, line, 0, 1);
+    for (uint32_t i = 0; i < s->d.rounds; i++) {
+        batch_pages(&s->first[i], s->pages.row, s->pages.row_pages, 0, 1);
+        batch_tokens(&s->first[i], tokens + (size_t)i * MAX_ROWS * line, line, 0, 1);
+    }
     bad = bad ||
           fleet_to_device((void *)(uintptr_t)s->d.tokens, tokens, (size_t)n * line * sizeof *tokens,
                           NULL) ||
           fleet_to_device((void *)(uintptr_t)s->d.page_table, s->pages.row,
                           (size_t)s->pages.pages * 4, NULL) ||
-          fleet_to_device(s->d.b, &s->first, sizeof s->first, NULL);
+          fleet_to_device(s->d.b, s->first, s->d.rounds * sizeof s->first[0], NULL);
     free(tokens);
     return bad ? session_fail(s, "tokens", "cannot be copied to the device") : 0;
 }
@@ -426,7 +453,8 @@ static int session_begin(session *s, const model *m, const session_desc *desc)
     s->refused = (uint32_t)topology_refused(&s->topology, desc->chiplets, desc->workers,
                                             desc->schedule, s->error);
     if (s->error[0]) return -1;
-    s->first.workers = decoder_workers(&s->d, &s->topology, desc->schedule);
+    s->first->workers = decoder_workers(&s->d, &s->topology, desc->schedule);
+    for (uint32_t i = 1; i < MAX_ROUNDS; i++) s->first[i].workers = s->first->workers;
     s->d.unaware = desc->unaware != 0;
     if (HAS_ROW_TILES && (desc->tile_rows || desc->unaware))
         s->d.tile_rows = desc->tile_rows ? (uint16_t)desc->tile_rows : UNAWARE_TILE_ROWS;
@@ -471,7 +499,8 @@ static int session_prepare(session *s, const request *requests, uint32_t n)
         fleet_trace_desc t = fleet_trace_desc_default();
         const uint32_t steps = session_decode_steps(s);
         t.first_step = steps ? steps - 1 : 0;
-        t.records = 8 * count_tasks(m); /* DYNAMIC: some workers run more than their share */
+        t.records =
+            8 * count_step_tasks(m, &s->d); /* DYNAMIC: some workers run more than their share */
         status = fleet_trace_create(&s->trace, steps ? s->plan : s->prefill.tokens.plan, &t, NULL);
         if (status) return session_fail(s, "trace", fleet_status_text(status));
         s->trace_made = 1;
@@ -521,13 +550,15 @@ static int session_run(session *s)
     interrupted =
         status == FLEET_ERROR_ABORTED && __atomic_load_n(&s->interrupted, __ATOMIC_ACQUIRE);
     if ((!status || status == FLEET_ERROR_TILE || interrupted) &&
-        fleet_to_host(&s->last, s->d.b, sizeof s->last, NULL))
+        fleet_to_host(s->last, s->d.b, s->d.rounds * sizeof s->last[0], NULL))
         return session_fail(s, "tokens", "cannot be copied from the device");
-    if (status == FLEET_ERROR_TILE && s->last.bad_sequence) {
-        const sequence_state *q = &s->last.sequence[s->last.bad_sequence - 1];
+    for (uint32_t i = 0; i < s->d.rounds && status == FLEET_ERROR_TILE; i++) {
+        const batch *b = &s->last[i];
+        if (!b->bad_sequence) continue;
         snprintf(s->error, ERROR_BYTES,
                  "sequence %u, after %d tokens: the logit of token %d is infinite or not a number",
-                 s->last.bad_sequence - 1, q->position, s->last.bad_token);
+                 i * MAX_ROWS + b->bad_sequence - 1, b->sequence[b->bad_sequence - 1].position,
+                 b->bad_token);
         return -1;
     }
     if (interrupted) { /* how the steps would have gone on is of no interest */
@@ -541,9 +572,10 @@ static int session_run(session *s)
         return -1;
     }
     {
-        batch was = s->first;
-        for (uint32_t i = 0; i < was.sequences; i++)
-            was.sequence[i].limit = s->last.sequence[i].generated;
+        batch was[MAX_ROUNDS];
+        memcpy(was, s->first, sizeof was);
+        for (uint32_t i = 0; i < s->sequences; i++)
+            sequence_of(was, i)->limit = sequence_of(s->last, i)->generated;
         s->summary = summary_of(s, was);
     }
     return 0;
@@ -552,9 +584,16 @@ static int session_run(session *s)
 /* Copies the generated tokens, [sequences][steps], and how many each sequence has. */
 static void session_generated(const session *s, int32_t *generated, uint32_t *counts)
 {
-    memcpy(generated, s->generated, (size_t)s->first.sequences * s->desc.steps * sizeof *generated);
-    for (uint32_t i = 0; i < s->first.sequences; i++)
-        counts[i] = (uint32_t)s->last.sequence[i].generated;
+    memcpy(generated, s->generated, (size_t)s->sequences * s->desc.steps * sizeof *generated);
+    for (uint32_t i = 0; i < s->sequences; i++)
+        counts[i] = (uint32_t)s->last[i / MAX_ROWS].sequence[i % MAX_ROWS].generated;
+}
+/* Rows of prompts that were computed. */
+static inline uint32_t session_prompt_rows(const session *s)
+{
+    uint32_t rows = 0;
+    for (uint32_t i = 0; i < s->d.rounds; i++) rows += s->last[i].prompt_rows;
+    return rows;
 }
 
 static void session_free(session *s)

@@ -105,7 +105,7 @@ static void moe_reference(test_run *t)
 typedef struct outcome {
     int32_t *generated;
     float *logits;
-    uint32_t counts[MAX_ROWS];
+    uint32_t counts[MAX_SEQUENCES];
     uint32_t steps;       /* that had rows */
     uint32_t prompt_rows; /* in all of them */
     uint32_t pages;       /* that have users */
@@ -117,24 +117,23 @@ static outcome run(const model *m, session_desc d, const request *requests, uint
 {
     outcome o;
     session s;
-    batch *b = (batch *)malloc(sizeof *b);
     const size_t tokens = (size_t)n * d.steps, logits = tokens * m->config.vocab;
     memset(&o, 0, sizeof o);
     d.keep_logits = 1;
     o.generated = (int32_t *)calloc(tokens, sizeof *o.generated);
     o.logits = (float *)calloc(logits, sizeof *o.logits);
-    if (!b || session_open(&s, m, &d, requests, n) ||
+    if (session_open(&s, m, &d, requests, n) ||
         fleet_device_clear(s.d.logits, logits * sizeof *o.logits, NULL) ||
         fleet_device_clear(s.d.generated, tokens * sizeof *o.generated, NULL) || session_run(&s) ||
-        fleet_to_host(o.logits, s.d.logits, logits * sizeof *o.logits, NULL) ||
-        fleet_to_host(b, s.d.b, sizeof *b, NULL))
+        fleet_to_host(o.logits, s.d.logits, logits * sizeof *o.logits, NULL))
         snprintf(o.error, sizeof o.error, "%s", s.error[0] ? s.error : "?");
     else {
         session_generated(&s, o.generated, o.counts);
-        o.steps = b->steps, o.prompt_rows = b->prompt_rows;
+        for (uint32_t i = 0; i < s.d.rounds; i++)
+            if (s.last[i].steps > o.steps) o.steps = s.last[i].steps;
+        o.prompt_rows = session_prompt_rows(&s);
         o.pages = s.pages.taken, o.shared = page_table_shared(&s.pages);
     }
-    free(b);
     session_free(&s);
     return o;
 }
@@ -311,9 +310,9 @@ static void rows_mix(test_run *t)
         int32_t generated[N * STEPS];
         d.launch = 1, d.page_seed = seed;
         if (session_open(&s, &l.m, &d, requests, N)) test_fail(t, __FILE__, __LINE__, s.error);
-        s.last = s.first, s.last.prompt_rows = 0;
+        s.last[0] = s.first[0], s.last[0].prompt_rows = 0;
         while (running && turns++ < TURNS && !t->failed_here) {
-            batch *b = &s.last;
+            batch *b = s.last;
             uint32_t spare = MAX_ROWS, rows = 0;
             running = 0;
             for (uint32_t i = 0; i < N; i++) {
@@ -603,29 +602,29 @@ static void against_plain(test_run *t)
     }
 }
 
-/* 64 sequences with prompts and ends of all lengths: each chooses the tokens that it chooses alone. */
-static void many_sequences(test_run *t)
+/* n sequences with prompts and ends of all lengths: each chooses the tokens that it chooses alone. */
+static void check_sequences(test_run *t, const char *fixture, uint32_t n, uint32_t schedule)
 {
-    enum { STEPS = 9, N = MAX_ROWS };
+    enum { STEPS = 9 };
     loaded l;
-    request requests[N];
-    uint32_t prompt[N][32];
-    session_desc d = setting(0, 2, 0, 4);
+    request requests[MAX_SEQUENCES];
+    uint32_t prompt[MAX_SEQUENCES][32];
+    session_desc d = setting(schedule, 2, 0, 4);
     outcome all;
-    if (load(&l, fixtures[0])) CHECK_TEXT(l.error, "no error");
+    if (load(&l, fixture)) CHECK_TEXT(l.error, "no error");
     memset(requests, 0, sizeof requests);
-    for (uint32_t i = 0; i < N; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         requests[i].n_prompt = 1 + i * 7 % 32;
         for (uint32_t k = 0; k < 32; k++) prompt[i][k] = (i * 37 + k * 11) % l.m.config.vocab;
         requests[i].prompt = prompt[i];
         requests[i].steps = 1 + i % STEPS;
     }
     d.steps = STEPS, d.context = 48;
-    all = run(&l.m, d, requests, N);
+    all = run(&l.m, d, requests, n);
     CHECK_TEXT(all.error, "");
     /* As many rows as a step has room for, while there are as many. */
     CHECK(all.steps < 40);
-    for (uint32_t i = 0; i < N && !t->failed_here; i += IS_QUICK ? 13 : 3) {
+    for (uint32_t i = 0; i < n && !t->failed_here; i += IS_QUICK ? 13 : 3) {
         outcome alone = run(&l.m, d, &requests[i], 1);
         CHECK_INT(all.counts[i], requests[i].steps);
         CHECK_INT(alone.counts[0], requests[i].steps);
@@ -635,6 +634,19 @@ static void many_sequences(test_run *t)
     }
     outcome_free(&all);
     unload(&l);
+}
+
+static void many_sequences(test_run *t)
+{
+    check_sequences(t, fixtures[0], MAX_ROWS, 0);
+}
+/* More than a step has rows for. */
+static void sequences_take_turns(test_run *t)
+{
+    check_sequences(t, fixtures[0], MAX_ROWS + 1, 0);
+    for (uint32_t schedule = 0; schedule < SCHEDULES && !t->failed_here; schedule++)
+        check_sequences(t, fixtures[schedule % 2], schedule % 2 ? 200 : 100, schedule);
+    if (!t->failed_here) check_sequences(t, fixtures[1], MAX_SEQUENCES, 0);
 }
 
 /* A token that ends a sequence does, and the others go on. */
@@ -707,7 +719,7 @@ static void launch_ends(test_run *t)
             if (!running) break;
         }
         CHECK_INT(s.summary.steps, steps);
-        CHECK_INT(s.last.steps, steps);
+        CHECK_INT(s.last->steps, steps);
         CHECK_INT(s.summary.first_token, 1);
         CHECK_INT(s.summary.decoding, 1);
         CHECK_INT(s.summary.tokens, tokens);
@@ -836,12 +848,12 @@ static void refused(test_run *t)
 {
     loaded l;
     session s;
-    request r[MAX_ROWS + 1];
+    request r[MAX_SEQUENCES + 1];
     uint32_t prompt[] = {1, 2, 512};
     session_desc d = setting(0, 1, 0, 1);
     if (load(&l, fixtures[0])) CHECK_TEXT(l.error, "no error");
     memset(r, 0, sizeof r);
-    for (uint32_t i = 0; i <= MAX_ROWS; i++) r[i].prompt = prompt, r[i].n_prompt = 2;
+    for (uint32_t i = 0; i <= MAX_SEQUENCES; i++) r[i].prompt = prompt, r[i].n_prompt = 2;
     d.steps = 4, d.context = 5;
 #define REFUSED(n, part)                                                                           \
     do {                                                                                           \
@@ -850,7 +862,7 @@ static void refused(test_run *t)
         session_free(&s);                                                                          \
     } while (0)
     REFUSED(0, "0 sequences");
-    REFUSED(MAX_ROWS + 1, "65 sequences");
+    REFUSED(MAX_SEQUENCES + 1, "257 sequences");
     d.context = 4;
     REFUSED(1, "--context");
     d.context = 513;
@@ -877,6 +889,7 @@ static void list(test_run *t)
     TEST(rows_mix);
     TEST(against_plain);
     TEST(many_sequences);
+    TEST(sequences_take_turns);
     TEST(end_tokens);
     TEST(launch_ends);
     TEST(unusable_logits);

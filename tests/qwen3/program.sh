@@ -77,6 +77,8 @@ ends bench 0 "that a plain read reaches here" $dense --prompt-ids 318 --steps 48
 ends longest 0 "tokens: " $dense --prompt-ids "509*7" --steps 4
 ends batch 0 "load " $dense --prompt-ids "318;460,191,256,334,255" --batch 3 --steps 4
 is batch/tokens "$(tr '\n' ' ' <"$OUT/stdout")" "tokens: 195 361 480 368 tokens: 138 31 101 345 tokens: 195 361 480 368 "
+ends rounds 0 "TPOT" $dense --prompt-ids "318;460,191,256,334,255" --batch 130 --steps 6
+is rounds/tokens "$(sort "$OUT/stdout" | uniq -c | tr -s ' \n' ' ')" " 65 tokens: 138 31 101 345 157 354 65 tokens: 195 361 480 368 490 190 "
 ends repeated 0 "first token" $dense --prompt-ids "3*7,8" --steps 3 --context 64
 tokens=$(cat "$OUT/stdout")
 ends written_out 0 "first token" $dense --prompt-ids 7,7,7,8 --steps 3
@@ -167,7 +169,7 @@ ends no_prompt 2 "--prompt-ids" $dense
 ends odd_prompt 2 "--prompt-ids must be like" $dense --prompt-ids "1,,2"
 ends unknown_token 2 "token 512 is not one of the vocabulary's 512" $dense --prompt-ids 512
 ends unknown_schedule 2 "--schedule is static" $dense --prompt-ids 1 --schedule fast
-ends large_batch 2 "--batch is at most 64" $dense --prompt-ids 1 --batch 65
+ends large_batch 2 "--batch is at most 256" $dense --prompt-ids 1 --batch 257
 ends small_context 2 "--context" $dense --prompt-ids 1,2,3 --steps 4 --context 5
 ends many_chiplets 2 "--chiplets 33" $dense --prompt-ids 1 --chiplets 33
 ends trace_of_what 2 "must end in .svg or .json" $dense --prompt-ids 1 --steps 2 --trace "$OUT/step.pdf"

@@ -51,6 +51,10 @@ else
 fi
 ends drawn 0 "tokens: " 2 $dense --prompt-ids 318 --steps 4 --ranks 2 --temperature 0.7 --seed 5
 if [ "$(wc -l <"$OUT/stdout")" = 1 ]; then echo "pass one_prints"; else echo "FAIL one_prints: $(cat "$OUT/stdout")"; fi
+ends rounds 0 "first token" 2 $moe --prompt-ids "318;460,191,256,334,255" --batch 100 --steps 4 --ranks 2
+together=$(sort "$OUT/stdout" | uniq -c)
+ends rounds_of_one 0 "first token" 1 $moe --prompt-ids "318;460,191,256,334,255" --batch 100 --steps 4
+if [ "$together" = "$(sort "$OUT/stdout" | uniq -c)" ] && [ "$(wc -l <"$OUT/stdout")" = 100 ]; then echo "pass rounds/tokens"; else echo "FAIL rounds/tokens: $together"; fi
 ends traced 0 "join_heads" 2 $dense --prompt-ids 318 --steps 4 --ranks 2 --trace "$OUT/ranks.svg"
 if grep -q "</svg>" "$OUT/ranks.svg" && grep -q "</svg>" "$OUT/ranks.1.svg"; then echo "pass each_rank_is_drawn"; else echo "FAIL each_rank_is_drawn"; fi
 ends processes 2 "--ranks 3, but 2 processes were started" 2 $dense --prompt-ids 318 --ranks 3

@@ -221,7 +221,7 @@ FLEET_DEVICE void weights_next(weight_source *source, const bf16 *weights)
 }
 
 /* Copies the task's arguments from the pipeline's first stage, or from args without one, by one warp. The step's row count
-   comes from the worker's previous task if that was of the same session and step, since the load would take 1% of a layer;
+   comes from the worker's previous task if that was of the same session, step and round, since the load would take 1% of a layer;
    session and epoch tell other data in LDS apart. A gate may have changed it. Otherwise rows_epoch says that it is not
    known. */
 FLEET_DEVICE void copy_args(const fleet_ctx *ctx, weight_source *source, const void *stage,
@@ -230,8 +230,8 @@ FLEET_DEVICE void copy_args(const fleet_ctx *ctx, weight_source *source, const v
     task_args *own = (task_args *)ctx->lds;
     fleet_quad *to = (fleet_quad *)ctx->lds;
     const task_args *task = stage ? (const task_args *)stage : args;
-    const uint32_t known =
-        own->session == task->session && own->rows_epoch == ctx->epoch && !task->after_gate;
+    const uint32_t known = own->session == task->session && own->rows_epoch == ctx->epoch &&
+                           own->round == task->round && !task->after_gate;
     const uint32_t rows = own->rows, reciprocal = own->rows_reciprocal;
     fleet_wave_barrier(); /* all lanes have read what is overwritten now */
     for (uint32_t i = fleet_lane(); i < ARGS_BYTES / 16; i += 32)

@@ -195,6 +195,15 @@ FLEET_DEVICE void report_bad(const ending_lds *l)
     }
 }
 
+/* Ends the launch when no batch has rows, if it is not one of several ranks. rows: of the batch of this round. */
+FLEET_DEVICE fleet_status end_step(const fleet_ctx *ctx, const decoder *d, uint32_t rows)
+{
+    const batch *all = d->b - d->round;
+    for (uint32_t i = 0; i < d->rounds; i++)
+        if (i != d->round) rows |= all[i].rows;
+    return rows || d->peers.ranks > 1 ? FLEET_OK : fleet_finish(ctx);
+}
+
 /* Chooses the token of each sequence that has one in this step, and the rows of the next step. Ends
    the launch when no rows are left, if it is not one of several ranks. One task. */
 FLEET_TILE(next, task_args)
@@ -207,7 +216,7 @@ FLEET_TILE(next, task_args)
     copy_batch(&ctx, b, d->b);
     /* The launch before has ended all sequences (prefill.h), or failed. Ranks run all steps. */
     if (b->bad_sequence) return FLEET_ERROR_ARGUMENT;
-    if (b->rows == 0) return d->peers.ranks > 1 ? FLEET_OK : fleet_finish(&ctx);
+    if (b->rows == 0) return end_step(&ctx, d, 0);
     reduce_best(&ctx, d, &l);
     for (uint32_t n = ctx.thread; n < b->sequences; n += ctx.threads) {
         sequence_state *s = &b->sequence[n];
@@ -240,9 +249,10 @@ FLEET_TILE(next, task_args)
     }
     fleet_barrier(&ctx); /* the batch is complete */
     copy_batch(&ctx, d->b, b);
-    if (HAS_RANKS && ctx.thread == 0) d->generated[b->sequences * d->limit] = (int32_t)b->steps;
+    if (HAS_RANKS && ctx.thread == 0 && d->round + 1 == d->rounds)
+        d->generated[b->sequences * d->limit] = (int32_t)b->steps;
     if (b->bad_sequence) return FLEET_ERROR_ARGUMENT;
-    return b->rows || d->peers.ranks > 1 ? FLEET_OK : fleet_finish(&ctx);
+    return end_step(&ctx, d, b->rows);
 }
 
 #endif /* QWEN3_TASKS_SAMPLE_H */
