@@ -41,7 +41,7 @@ typedef struct chain {
     fleet_graph *g;
     fleet_etensor before;
     fleet_grid last;
-    uint32_t n, round; /* tasks so far, and the round that they are in */
+    uint32_t n, batch_number; /* tasks so far, and the batch whose round they are in */
     /* panels so far: the next layer begins at the worker after the last one that had a panel */
     uint32_t panels;
     /* Of a server: the symbol LIVE (tasks/serve.h), whether the next grids have it, the last gate, and gates so far. */
@@ -71,8 +71,8 @@ static task_args *append_task(chain *c, const char *name, uint32_t layer, uint32
     else
         length = snprintf(text, sizeof text, "%s.%u", name, layer);
     /* The last round has the names of a step's only one. */
-    if (c->round + 1 < c->d->rounds)
-        snprintf(text + length, sizeof text - (size_t)length, "#%u", c->round);
+    if (c->batch_number + 1 < c->d->rounds)
+        snprintf(text + length, sizeof text - (size_t)length, "#%u", c->batch_number);
     grid = fleet_call_device(c->g, text, tile, c->is_guarded ? fleet_shape1(c->live) : one, c->n);
     fleet_grid_level(c->g, grid, level);
     if (c->d->unaware && level == FLEET_LEVEL_DEVICE) { /* one slice, with a task for each worker */
@@ -84,7 +84,8 @@ static task_args *append_task(chain *c, const char *name, uint32_t layer, uint32
     c->joins = 0;
     c->before = fleet_event_tensor(c->g, text, one, FLEET_COUNT_DERIVED);
     fleet_out_edge(c->g, grid, c->before, map);
-    task->number = c->n++, task->step_tasks = count_step_tasks(c->m, c->d), task->round = c->round;
+    task->number = c->n++, task->step_tasks = count_step_tasks(c->m, c->d),
+    task->round = c->batch_number;
     task->has_gates = c->d->table != NULL;
     c->last = grid;
     return task;

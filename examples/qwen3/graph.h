@@ -88,7 +88,7 @@ static void append_tokens(chain *c)
     }
     append_task(c, "next", NO_LAYER, task_args_next, FLEET_LEVEL_CU);
     /* The host may watch how many steps are done. */
-    if (m->ranks == 1 && c->round + 1 == d->rounds)
+    if (m->ranks == 1 && c->batch_number + 1 == d->rounds)
         fleet_event_external(c->g, c->before, FLEET_EXTERNAL_WAITS, 0, FLEET_SCOPE_SYSTEM);
 }
 
@@ -100,7 +100,7 @@ static fleet_graph *decoder_graph(const model *m, const decoder *d, task_args *t
     memset(&c, 0, sizeof c);
     c.m = m, c.d = d, c.tasks = tasks, c.g = fleet_graph_create(NULL);
     if (!c.g) return NULL;
-    for (; c.round < d->rounds; c.round++) {
+    for (; c.batch_number < d->rounds; c.batch_number++) {
         append_columns(&c, "embed", NO_LAYER, task_args_embed, m->layers[0].input_norm);
         if (d->table) c.live = fleet_symbol(c.g, "live", 0, 1), c.is_guarded = 1;
         for (uint32_t i = 0; i < layers; i++) {

@@ -158,9 +158,9 @@ static fleet_graph *first_tokens_graph(const model *m, const decoder *d, task_ar
     memset(&c, 0, sizeof c);
     c.m = m, c.d = d, c.tasks = tasks, c.g = fleet_graph_create(NULL);
     if (!c.g) return NULL;
-    for (; c.round < d->rounds; c.round++) {
+    for (; c.batch_number < d->rounds; c.batch_number++) {
         append_columns(&c, "embed", NO_LAYER, task_args_embed, m->norm);
-        tasks[c.n - 1].floats = decoder_of_round(d, c.round).prefill_last;
+        tasks[c.n - 1].floats = decoder_of_round(d, c.batch_number).prefill_last;
         append_tokens(&c);
     }
     /* Their flagged data has the tags of a step before the first one of the launch that decodes, whose workspace it is in. */
