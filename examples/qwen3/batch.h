@@ -205,17 +205,24 @@ FLEET_HOST_DEVICE uint32_t batch_split_blocks(const batch *b, uint32_t kv_heads,
     batch_add(b, 0, b->sequences, &all);
     return all.parts ? choose_split_blocks(all.parts, all.blocks, kv_heads, workers) : 1;
 }
-/* Cuts the keys of each sequence into splits of `size` KV blocks. */
+/* 1: the rows of the sequence are of its prompt, and sums are added in an order that does not depend on the step. */
+FLEET_HOST_DEVICE uint32_t has_fixed_splits(const batch *b, const sequence_state *s)
+{
+    return b->split_blocks != 0 && s->position < s->prompt;
+}
+/* Cuts the keys of each sequence into splits of about `size` KV blocks. The cuts are where `size` says if they are fixed. Otherwise
+   the splits are of one size, so that none is short; where that is given they depend on the position alone. */
 FLEET_HOST_DEVICE void batch_split(batch *b, uint32_t size, uint32_t max_splits, uint32_t first,
                                    uint32_t step)
 {
     for (uint32_t i = first; i < b->sequences; i += step) {
         sequence_state *s = &b->sequence[i];
-        const uint32_t all = kv_blocks_of(s->position + s->rows);
-        uint32_t n = ceil_div(all, size);
+        const uint32_t all = kv_blocks_of(s->position + s->rows), fixed = has_fixed_splits(b, s);
+        uint32_t n = b->split_blocks && !fixed ? (all + size / 2) / size : ceil_div(all, size);
         if (!s->rows) continue;
         if (n > max_splits) n = max_splits; /* the workspace holds no more */
-        s->split_blocks = b->split_blocks && n * size >= all ? size : ceil_div(all, n);
+        if (!n) n = 1;
+        s->split_blocks = fixed && n * size >= all ? size : ceil_div(all, n);
         s->splits = ceil_div(all, s->split_blocks);
     }
 }

@@ -50,14 +50,23 @@ static fleet_kernel serve_kernel(const model *m)
 
 /* ---- memory and launch ---- */
 
-/* KV blocks of a split, which must not depend on the batch. Few requests need many splits to occupy all workers, and many
-   requests need few, since a split costs as much as 160 tokens of it on an H200. There is room for as many as the longest
-   request has. */
-static uint32_t serving_split_blocks(uint32_t context, uint32_t decode_rows)
+/* Tokens of a KV split. Few requests need many splits to occupy all workers; many need few, since a split costs as much as 160
+   tokens of it on an H200: so many that decode_rows requests of MOST_SPLIT_TOKENS tokens have an item for each worker. */
+#define LEAST_SPLIT_TOKENS 64u
+#define MOST_SPLIT_TOKENS 512u
+static uint32_t serving_split_tokens(uint32_t decode_rows, uint32_t kv_heads, uint32_t workers)
 {
-    const uint32_t tokens = decode_rows < 8 ? 64 : decode_rows < 32 ? 256 : 512;
+    const uint32_t wanted = MOST_SPLIT_TOKENS * decode_rows * kv_heads / workers;
+    uint32_t tokens = LEAST_SPLIT_TOKENS;
+    /* to the next power of two */
+    while (tokens < MOST_SPLIT_TOKENS && tokens + tokens / 2 < wanted) tokens *= 2;
+    return tokens;
+}
+/* KV blocks of a split: there is room for as many splits as the longest request has. */
+static uint32_t serving_split_blocks(uint32_t context, uint32_t split_tokens)
+{
     const uint32_t blocks = ceil_div(ceil_div(context, KV_BLOCK), MAX_KV_SPLITS);
-    const uint32_t least = ceil_div(tokens, KV_BLOCK);
+    const uint32_t least = ceil_div(split_tokens, KV_BLOCK);
     return blocks > least ? blocks : least;
 }
 
@@ -76,6 +85,7 @@ typedef struct serving_desc {
         pages; /* of PAGE_TOKENS tokens; 0: for decode_rows requests as long as the context, and one */
     uint32_t requests;          /* that the device knows; 0: four times decode_rows */
     uint32_t reactive_requests; /* of these, for reactive ones alone; 0: a quarter */
+    uint32_t split_tokens; /* of a KV split, whatever the batch; 0: see serving_split_tokens */
     fleet_policy_kind policy;
     /* of the policy `agent` (fleet_server_desc) */
     uint32_t mixed_rows, suspend_decode;
@@ -182,6 +192,9 @@ static int serving_begin(serving *s, const model *m, const serving_desc *desc)
                                             FLEET_SCHEDULE_STATIC, s->error);
     if (s->error[0]) return -1;
     s->all_workers = decoder_workers(&s->d, &s->topology, FLEET_SCHEDULE_STATIC);
+    if (!d->split_tokens)
+        d->split_tokens =
+            serving_split_tokens(d->decode_rows, m->config.kv_heads, s->all_workers);
     return 0;
 }
 
@@ -214,7 +227,7 @@ static int serving_upload_batch(serving *s)
     b.n_eos = s->m->config.eos_count;
     for (uint32_t i = 0; i < b.n_eos; i++) b.eos[i] = (int32_t)s->m->config.eos[i];
     b.workers = s->all_workers;
-    b.split_blocks = serving_split_blocks(s->desc.context, s->desc.decode_rows);
+    b.split_blocks = serving_split_blocks(s->desc.context, s->desc.split_tokens);
     b.kv_heads = s->m->config.kv_heads, b.part_rows = PART_QUERIES / s->d.group;
     return fleet_to_device(s->d.b, &b, sizeof b, NULL)
                ? serving_fail(s, "batch", "cannot be copied to the device")

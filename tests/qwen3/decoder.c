@@ -282,6 +282,33 @@ static void threads_share_a_batch(test_run *t)
     }
 }
 
+/* With splits of a given size a prompt is cut where that says, and a sequence that decodes into splits of one size, none of
+   them short, whatever is beside it. */
+static void splits_suit_positions(test_run *t)
+{
+    enum { SIZE = 32 };
+    for (uint32_t blocks = 1; blocks < 20 * SIZE && !t->failed_here; blocks++) {
+        batch b;
+        memset(&b, 0, sizeof b);
+        b.sequences = 2, b.split_blocks = SIZE;
+        for (uint32_t i = 0; i < 2; i++) {
+            sequence_state *q = &b.sequence[i];
+            q->rows = 1, q->position = (int32_t)(blocks * KV_BLOCK) - 1;
+            q->prompt = i ? q->position + 1 : 1; /* the second one has a token of its prompt left */
+        }
+        batch_split(&b, SIZE, 64, 0, 1);
+        for (uint32_t i = 0; i < 2; i++) {
+            const sequence_state *q = &b.sequence[i];
+            const uint32_t last = blocks - (q->splits - 1) * q->split_blocks;
+            CHECK(last >= 1 && last <= q->split_blocks);
+            if (i)
+                CHECK_INT(q->split_blocks, SIZE);
+            else
+                CHECK(q->split_blocks - last < q->splits && q->split_blocks < 3 * SIZE / 2 + 1);
+        }
+    }
+}
+
 /* A step may have rows of any sequences, and of their prompts as many as one likes: each sequence has the bits that it has
    alone. The host chooses at random, step by step, each of which is a launch. */
 static void rows_mix(test_run *t)
@@ -886,6 +913,7 @@ static void list(test_run *t)
     TEST(same_bits);
     TEST(prefixes_are_shared);
     TEST(threads_share_a_batch);
+    TEST(splits_suit_positions);
     TEST(rows_mix);
     TEST(against_plain);
     TEST(many_sequences);

@@ -28,6 +28,7 @@ static const char *const fixtures[] = {"tests/fixtures/qwen3-tiny",
 #define MOST_JOBS 40u
 #define MOST_TOKENS 24u
 #define DECODE_ROWS 4u
+#define SPLIT_TOKENS 64u
 #define WAVES 2u /* of a workgroup: sums depend on it */
 
 /* Requests of one kind are the same but for their class. */
@@ -87,7 +88,7 @@ static void decode_alone(stand *o, kind *k)
     if (k->words.ignore_eos) m.config.eos_count = 0;
     r.prompt = k->prompt, r.n_prompt = k->n_prompt, r.sampling = k->words.sampling;
     d.steps = k->max_tokens, d.context = CONTEXT, d.keep_logits = d.draws = 1;
-    d.split_blocks = serving_split_blocks(CONTEXT, DECODE_ROWS);
+    d.split_blocks = serving_split_blocks(CONTEXT, SPLIT_TOKENS);
     d.host.waves = WAVES;
     k->logits = (float *)calloc(1, bytes);
     if (session_open(&s, &m, &d, &r, 1) || session_run(&s))
@@ -164,6 +165,7 @@ static serving_desc usual(uint64_t seed)
     serving_desc d;
     memset(&d, 0, sizeof d);
     d.context = CONTEXT, d.decode_rows = DECODE_ROWS, d.chunk_rows = 10;
+    d.split_tokens = SPLIT_TOKENS;
     d.pages = 40, d.requests = 12;
     d.mixed_rows = 2, d.suspend_decode = 1, d.draws = 1;
     d.age_ticks = UINT64_MAX / 2;

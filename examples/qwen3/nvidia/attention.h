@@ -18,8 +18,9 @@
    scaled for powers of two.
 
    With splits of a given size (batch.split_blocks) the order in which sums are added depends on the position of a row, and
-   not on the rows of its step: rows of a prompt always have as many KV groups, which go through their blocks from the first
-   one on; and a single split is combined like several, since partial results are rounded. */
+   not on the rows of its step. Rows of a prompt always have as many KV groups, which go through their blocks from the first
+   one on, and a single split is combined like several, since partial results are rounded. A row that decodes has its step's
+   splits to itself. */
 #ifndef QWEN3_NVIDIA_ATTENTION_H
 #define QWEN3_NVIDIA_ATTENTION_H
 
@@ -41,7 +42,7 @@ FLEET_DEVICE uint32_t queries_of(const decoder *d, const kv_split *p)
 /* How many query sets share a KV block: a power of two that divides the number of warps. */
 FLEET_DEVICE uint32_t query_sets_of(const decoder *d, const kv_split *p)
 {
-    const uint32_t queries = p->is_fixed && p->is_prompt ? UINT32_MAX : queries_of(d, p);
+    const uint32_t queries = p->is_fixed ? UINT32_MAX : queries_of(d, p);
     uint32_t query_sets = 1;
     while (MAX_WAVES % (2 * query_sets) == 0 && query_sets * FRAGMENT_ROWS < queries)
         query_sets *= 2;
@@ -120,7 +121,7 @@ FLEET_DEVICE void store_kv2(kv_t *to, float first, float second)
 /* Some of the worker's splits, how many it has in all, and the pages that the step's rows go to. With one split more, the
    queries of two sets would not have LDS of their own. */
 #define LISTED_SPLITS 7u
-typedef struct split_list {
+typedef struct __attribute__((aligned(16))) split_list { /* sums follow it */
     kv_split split[LISTED_SPLITS];
     uint32_t page[MAX_ROWS];
     uint32_t splits;
@@ -417,7 +418,7 @@ FLEET_DEVICE void attend_blocks(attention_state *a, const kv_t *pages, const kv_
     const uint32_t mine = n > kv_group ? n - kv_group : 0;
     /* The order of a prompt's blocks may not depend on where the step begins. */
     const uint32_t streamed =
-        cached > kv_group && !(p->is_fixed && p->is_prompt) ? cached - kv_group : 0;
+        cached > kv_group && !p->is_fixed ? cached - kv_group : 0;
     const uint32_t all = query_sets == 1 ? ceil_div(mine, MAX_WAVES) : ceil_div(mine, kv_groups);
     const uint32_t some =
         query_sets == 1 ? ceil_div(streamed, MAX_WAVES) : ceil_div(streamed, kv_groups);

@@ -15,9 +15,7 @@ typedef struct kv_split {
     /* of the sequence: tokens before this step, its first row, its rows up to the item's last one, and those before the
        item's first one */
     uint32_t position, row, rows, before;
-    /* whether splits have a given size, so that sums must be added in an order that does not depend
-       on the step; and whether its rows are of the prompt */
-    uint32_t is_fixed, is_prompt;
+    uint32_t is_fixed; /* has_fixed_splits */
 } kv_split;
 
 FLEET_DEVICE kv_split kv_split_of(const batch *b, uint32_t kv_heads, uint32_t i)
@@ -33,7 +31,7 @@ FLEET_DEVICE kv_split kv_split_of(const batch *b, uint32_t kv_heads, uint32_t i)
     for (p.before = 0; p.split >= p.splits; p.split -= p.splits) p.before += b->part_rows;
     p.position = (uint32_t)s->position, p.row = (uint32_t)s->first;
     p.rows = b->part_rows && rows - p.before > b->part_rows ? p.before + b->part_rows : rows;
-    p.is_fixed = b->split_blocks != 0, p.is_prompt = s->position < s->prompt;
+    p.is_fixed = has_fixed_splits(b, s);
     blocks = ceil_div(p.position + p.rows, KV_BLOCK);
     p.first = s->split_blocks * p.split;
     p.end = p.first + s->split_blocks < blocks ? p.first + s->split_blocks : blocks;
