@@ -5428,9 +5428,11 @@ struct fleet_table {
     uint32_t changes, cancels; /* of the desk, that have been seen */
     uint32_t
         news; /* boundaries, and times that something was taken in: what a decision may depend on */
-    uint32_t stop;          /* FLEETI_STOP_... */
-    uint32_t slots_used;    /* slots from here on are free */
-    uint32_t joined;        /* slots with FLEET_SLOT_JOINED */
+    uint32_t stop;       /* FLEETI_STOP_... */
+    uint32_t slots_used; /* slots from here on are free */
+    uint32_t joined;     /* slots with FLEET_SLOT_JOINED */
+    uint32_t in_phase[FLEET_PHASE_ENDED]
+                     [2];   /* requests by phase and class; not kept for free slots */
     uint32_t pages_used[2]; /* reserved by requests of a class */
     uint32_t
         aged_turn; /* 1: the next prompt of an aged request goes before those of reactive ones */
@@ -5594,7 +5596,49 @@ FLEET_HOST_DEVICE fleet_work fleeti_iteration_work(const fleet_server_desc *d, u
 
 /* ---- scheduling: the life of a request ------------------------------------------------------- */
 
-/* Functions of this part and the following ones run in one lane, unless they say otherwise. */
+/* Functions of this part and the following ones run in one lane, unless they say otherwise.
+
+   A boundary holds up all workers, so the lanes of its wave share what is done for each request: a lane has a slot, or
+   FLEET_NONE. What changes more than its own slot is done by one lane at a time (FLEETI_TURNS). Barriers of the wave order both. */
+
+/* Lanes that share: a vote has a bit for each of them. */
+FLEET_DEVICE uint32_t fleeti_sharers(void)
+{
+    return fleet_wave_size() < 32 ? fleet_wave_size() : 32;
+}
+/* The slot that the lane has of those from `first` on. */
+FLEET_DEVICE uint32_t fleeti_own_slot(const fleet_table *t, uint32_t first)
+{
+    const uint32_t slot = first + fleet_lane();
+    return fleet_lane() < fleeti_sharers() && slot < t->slots_used ? slot : FLEET_NONE;
+}
+FLEET_DEVICE uint32_t fleeti_votes_before(uint32_t votes)
+{
+    return fleeti_popcount32(votes & ((1u << fleet_lane() % 32) - 1));
+}
+/* FLEETI_TURNS(turns, vote) runs its body in each lane that votes for it, one after the other; all lanes of the wave come
+   here. */
+#define FLEETI_TURNS(turns, vote)                                                                  \
+    FLEETI_ROLLED                                                                                  \
+    for (uint32_t turns = fleeti_ballot(vote); turns; fleet_wave_barrier(), turns &= turns - 1)    \
+        if (fleeti_popcount32((turns & (0u - turns)) - 1) == fleet_lane())
+
+FLEET_DEVICE void fleeti_enter_phase(fleet_table *t, fleet_slot *s, fleet_phase phase)
+{
+    t->in_phase[s->phase][s->priority]--;
+    if (phase != FLEET_PHASE_ENDED) t->in_phase[phase][s->priority]++;
+    s->phase = phase;
+}
+/* Requests in a phase, of the classes in the bit mask `classes`. */
+FLEET_DEVICE uint32_t fleeti_count_in(const fleet_table *t, fleet_phase phase, uint32_t classes)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < 2; k++) n += classes >> k & 1 ? t->in_phase[phase][k] : 0;
+    return n;
+}
+#define FLEETI_BOTH 3u
+#define FLEETI_REACTIVE (1u << FLEET_REACTIVE)
+#define FLEETI_PROACTIVE (1u << FLEET_PROACTIVE)
 
 FLEET_DEVICE uint32_t fleeti_in_use(const fleet_slot *s)
 {
@@ -5622,7 +5666,7 @@ FLEETI_OUTLINED uint32_t fleeti_admit(fleet_table *t, uint32_t slot)
     t->pages_used[s->priority] += s->pages;
     s->allocated = s->admission.reused;
     s->prefilled = s->admission.reused * t->desc.page_tokens;
-    s->phase = FLEET_PHASE_PREFILL;
+    fleeti_enter_phase(t, s, FLEET_PHASE_PREFILL);
     return 1;
 }
 FLEET_DEVICE uint32_t fleet_table_admit(fleet_table *t, uint32_t slot)
@@ -5656,24 +5700,34 @@ FLEET_DEVICE void fleeti_extend(fleet_table *t, uint32_t slot, uint32_t tokens)
         fleeti_page_table(t, slot)[s->allocated++] = fleet_pages_allocate(t->pages, &s->admission);
 }
 
-FLEET_DEVICE void fleeti_notify_host(fleet_table *t, uint32_t slot, uint32_t kind, uint64_t now)
+/* A notice of each lane whose `is` is 1. By all lanes. */
+FLEET_DEVICE void fleeti_notify_host(fleet_table *t, uint32_t slot, uint32_t is, uint32_t kind,
+                                     uint64_t now)
 {
-    const fleet_slot *s = t->slots + slot;
-    fleeti_notice *n = t->outbox + t->outgoing++;
-    n->slot = slot, n->generation = s->generation;
-    n->kind = kind, n->status = s->status;
-    n->token = s->token;
-    n->index = s->generated - (kind == FLEET_EVENT_TOKEN ? 1 : 0);
-    n->tick[0] = (uint32_t)now, n->tick[1] = (uint32_t)(now >> 32);
-    n->begun[0] = (uint32_t)s->begun, n->begun[1] = (uint32_t)(s->begun >> 32);
+    const uint32_t all = fleeti_ballot(is);
+    if (!all) return;
+    if (is) {
+        const fleet_slot *s = t->slots + slot;
+        fleeti_notice *n = t->outbox + t->outgoing + fleeti_votes_before(all);
+        n->slot = slot, n->generation = s->generation;
+        n->kind = kind, n->status = s->status;
+        n->token = s->token;
+        n->index = s->generated - (kind == FLEET_EVENT_TOKEN ? 1 : 0);
+        n->tick[0] = (uint32_t)now, n->tick[1] = (uint32_t)(now >> 32);
+        n->begun[0] = (uint32_t)s->begun, n->begun[1] = (uint32_t)(s->begun >> 32);
+    }
+    fleet_wave_barrier(); /* all lanes have read how many there were */
+    if (fleet_lane() == 0) t->outgoing += fleeti_popcount32(all);
+    fleet_wave_barrier();
 }
 
 /* Sends what the host has room for: the last token, and the end. The end needs no room: the ring has a place for each
-   request's last event. */
+   request's last event. By all lanes. */
 FLEETI_OUTLINED void fleeti_send(fleet_table *t, uint32_t slot, uint64_t now)
 {
-    fleet_slot *s = t->slots + slot;
-    if (s->flags & FLEET_SLOT_UNSENT) {
+    fleet_slot *s = t->slots + (slot == FLEET_NONE ? 0 : slot);
+    uint32_t token = 0, end = 0, kind = FLEET_EVENT_FINISHED;
+    if (slot != FLEET_NONE && (s->flags & FLEET_SLOT_UNSENT)) {
         const fleeti_desk_slot *desk = (const fleeti_desk_slot *)(const void *)(t->desk + 1) + slot;
         const uint32_t sent = s->generated - 1;
         /* Relaxed, and read only when the room that is known is used up: no data follows. Pair: fleet_server_release. */
@@ -5681,20 +5735,17 @@ FLEETI_OUTLINED void fleeti_send(fleet_table *t, uint32_t slot, uint64_t now)
             s->room =
                 t->desc.events -
                 (sent - fleet_load_relaxed_system((const uint32_t *)(const void *)&desk->released));
-        if (!s->room) return;
-        s->room--;
-        s->flags &= ~FLEET_SLOT_UNSENT;
-        fleeti_notify_host(t, slot, FLEET_EVENT_TOKEN, now);
+        token = s->room != 0;
+        if (token) s->room--, s->flags &= ~FLEET_SLOT_UNSENT;
     }
-    if (s->phase == FLEET_PHASE_ENDED) {
-        fleeti_notify_host(t, slot,
-                           s->flags & FLEET_SLOT_CANCELLED ? FLEET_EVENT_CANCELLED
-                           : s->status                     ? FLEET_EVENT_FAILED
-                                                           : FLEET_EVENT_FINISHED,
-                           now);
-        s->phase = FLEET_PHASE_FREE;
-        s->flags = 0;
-    }
+    fleeti_notify_host(t, slot, token, FLEET_EVENT_TOKEN, now);
+    end = slot != FLEET_NONE && s->phase == FLEET_PHASE_ENDED && !(s->flags & FLEET_SLOT_UNSENT);
+    if (end && (s->flags & FLEET_SLOT_CANCELLED))
+        kind = FLEET_EVENT_CANCELLED;
+    else if (end && s->status)
+        kind = FLEET_EVENT_FAILED;
+    fleeti_notify_host(t, slot, end, kind, now);
+    if (end) s->phase = FLEET_PHASE_FREE, s->flags = 0;
 }
 
 /* Gives all that a request holds back. What it has yielded is still sent. */
@@ -5708,46 +5759,61 @@ FLEETI_OUTLINED void fleeti_end(fleet_table *t, uint32_t slot, fleet_status stat
     fleet_table_evict(t, slot);
     s->allocated = 0;
     s->status = status;
-    s->phase = FLEET_PHASE_ENDED;
+    fleeti_enter_phase(t, s, FLEET_PHASE_ENDED);
 }
 
-/* A token, or none, for a request whose row has run. */
-FLEETI_OUTLINED void fleeti_yield(fleet_table *t, uint32_t slot, fleeti_result *result,
+/* A token, or none, for requests whose rows have run, and which decode. By all lanes. */
+FLEETI_OUTLINED void fleeti_yield(fleet_table *t, uint32_t slot, const fleeti_result *result,
                                   uint64_t now)
 {
-    fleet_slot *s = t->slots + slot;
-    if (s->flags & FLEET_SLOT_CANCELLED) return;
-    s->phase = FLEET_PHASE_DECODE;
-    s->since = now;
-    if (result->result != FLEET_RESULT_MORE && result->result != FLEET_RESULT_END) {
-        const fleet_status status = (fleet_status)result->token;
-        fleeti_end(t, slot, result->result && status ? status : FLEET_ERROR_TILE);
-        return;
+    fleet_slot *s = t->slots + (slot == FLEET_NONE ? 0 : slot);
+    fleet_status status = FLEET_OK;
+    uint32_t ends = 0, waits;
+    if (slot != FLEET_NONE && (s->flags & FLEET_SLOT_CANCELLED)) slot = FLEET_NONE;
+    if (slot != FLEET_NONE) {
+        const fleeti_result got = *result;
+        s->since = now;
+        if (got.result == FLEET_RESULT_MORE || got.result == FLEET_RESULT_END) {
+            s->token = got.token;
+            s->generated++;
+            s->flags |= FLEET_SLOT_UNSENT;
+            ends = got.result == FLEET_RESULT_END || s->generated == s->max_tokens;
+        } else {
+            status = got.result && got.token ? (fleet_status)got.token : FLEET_ERROR_TILE;
+            ends = 1;
+        }
     }
-    s->token = result->token;
-    s->generated++;
-    s->flags |= FLEET_SLOT_UNSENT;
-    if (result->result == FLEET_RESULT_END || s->generated == s->max_tokens)
-        fleeti_end(t, slot, FLEET_OK);
+    FLEETI_TURNS(ending, ends) fleeti_end(t, slot, status);
     fleeti_send(t, slot, now);
     /* Where the host does not read, only this request waits, and takes no place in the batch. */
-    if (s->flags & FLEET_SLOT_UNSENT) fleet_table_evict(t, slot);
+    waits = slot != FLEET_NONE && (s->flags & FLEET_SLOT_UNSENT);
+    FLEETI_TURNS(waiting, waits) fleet_table_evict(t, slot);
 }
 
-/* Ends cancelled requests that are in no batch, and sends what had to wait. */
+/* Ends cancelled requests that are in no batch, and sends what had to wait. By all lanes. */
 FLEETI_OUTLINED void fleeti_settle(fleet_table *t, uint64_t now)
 {
-    for (uint32_t i = 0; i < t->slots_used; i++) {
-        fleet_slot *s = t->slots + i;
-        if (s->phase == FLEET_PHASE_FREE) continue;
-        if ((s->flags & FLEET_SLOT_CANCELLED) && !(s->flags & FLEET_SLOT_RUNNING)) {
-            if (s->flags & FLEET_SLOT_UNSENT) s->generated--; /* the host does not get it */
-            s->flags &= ~FLEET_SLOT_UNSENT;
-            if (s->phase != FLEET_PHASE_ENDED) fleeti_end(t, i, FLEET_ERROR_ABORTED);
+    for (uint32_t first = 0; first < t->slots_used; first += fleeti_sharers()) {
+        const uint32_t slot = fleeti_own_slot(t, first);
+        fleet_slot *s = t->slots + (slot == FLEET_NONE ? 0 : slot);
+        uint32_t ends = 0, sends = 0;
+        if (slot != FLEET_NONE && s->phase != FLEET_PHASE_FREE) {
+            if ((s->flags & FLEET_SLOT_CANCELLED) && !(s->flags & FLEET_SLOT_RUNNING)) {
+                if (s->flags & FLEET_SLOT_UNSENT) s->generated--; /* the host does not get it */
+                s->flags &= ~FLEET_SLOT_UNSENT;
+                ends = s->phase != FLEET_PHASE_ENDED;
+            }
+            sends = ends || s->phase == FLEET_PHASE_ENDED || (s->flags & FLEET_SLOT_UNSENT);
         }
-        if (s->phase == FLEET_PHASE_ENDED || (s->flags & FLEET_SLOT_UNSENT)) fleeti_send(t, i, now);
+        if (!fleeti_ballot(sends)) continue;
+        FLEETI_TURNS(ending, ends) fleeti_end(t, slot, FLEET_ERROR_ABORTED);
+        fleeti_send(t, sends ? slot : FLEET_NONE, now);
     }
-    while (t->slots_used && t->slots[t->slots_used - 1].phase == FLEET_PHASE_FREE) t->slots_used--;
+    fleet_wave_barrier(); /* all lanes have read how many slots there are */
+    if (fleet_lane() == 0)
+        while (t->slots_used && t->slots[t->slots_used - 1].phase == FLEET_PHASE_FREE)
+            t->slots_used--;
+    fleet_wave_barrier();
 }
 
 /* ---- scheduling: taking in ------------------------------------------------------------------- */
@@ -5758,6 +5824,7 @@ FLEET_DEVICE const uint32_t *fleet_table_news(const fleet_table *t, uint32_t *se
     return &t->desk->changes.word;
 }
 
+#define FLEETI_PROMPT_LOADS 8u
 /* By all lanes of a wave. */
 FLEET_DEVICE void fleeti_receive(fleet_table *t, const fleeti_submission *m, uint64_t now)
 {
@@ -5765,10 +5832,22 @@ FLEET_DEVICE void fleeti_receive(fleet_table *t, const fleeti_submission *m, uin
     const uint32_t *from = t->host_prompts + at, n = t->desc.words + m->prompt_tokens;
     uint32_t *to = t->prompts + at;
     fleet_slot *s = t->slots + m->slot;
-    for (uint32_t i = fleet_lane(); i < n; i += fleet_wave_size()) to[i] = from[i];
+    /* Across the bus, so that a lane has several loads in flight. Those past the end repeat the last one. */
+    for (uint32_t i = fleet_lane(); i < n; i += FLEETI_PROMPT_LOADS * fleet_wave_size()) {
+        uint32_t some[FLEETI_PROMPT_LOADS];
+        FLEETI_UNROLLED
+        for (uint32_t k = 0; k < FLEETI_PROMPT_LOADS; k++) {
+            const uint32_t of = i + k * fleet_wave_size();
+            some[k] = from[of < n ? of : n - 1];
+        }
+        FLEETI_UNROLLED
+        for (uint32_t k = 0; k < FLEETI_PROMPT_LOADS; k++)
+            if (i + k * fleet_wave_size() < n) to[i + k * fleet_wave_size()] = some[k];
+    }
     if (fleet_lane() != 0) return;
     if (m->slot >= t->slots_used) t->slots_used = m->slot + 1;
     s->generation = m->generation;
+    t->in_phase[FLEET_PHASE_QUEUED][m->priority]++;
     s->phase = FLEET_PHASE_QUEUED;
     s->flags = t->stop == FLEETI_STOP_NOW ? FLEET_SLOT_CANCELLED : 0;
     s->priority = m->priority;
@@ -5820,6 +5899,7 @@ FLEETI_OUTLINED uint32_t fleeti_oldest(const fleet_table *t, fleet_phase phase, 
                                        uint32_t with, uint32_t without)
 {
     uint32_t oldest = FLEET_NONE;
+    if (!fleeti_count_in(t, phase, classes)) return FLEET_NONE;
     for (uint32_t i = 0; i < t->slots_used; i++) {
         const fleet_slot *s = t->slots + i;
         if (s->phase != (uint32_t)phase || !(classes >> s->priority & 1)) continue;
@@ -5828,9 +5908,13 @@ FLEETI_OUTLINED uint32_t fleeti_oldest(const fleet_table *t, fleet_phase phase, 
     }
     return oldest;
 }
-#define FLEETI_BOTH 3u
-#define FLEETI_REACTIVE (1u << FLEET_REACTIVE)
-#define FLEETI_PROACTIVE (1u << FLEET_PROACTIVE)
+/* The oldest request that could join the decode batch. */
+FLEET_DEVICE uint32_t fleeti_joiner(const fleet_table *t, uint32_t classes, uint32_t with)
+{
+    if (t->joined == fleeti_count_in(t, FLEET_PHASE_DECODE, FLEETI_BOTH)) return FLEET_NONE;
+    return fleeti_oldest(t, FLEET_PHASE_DECODE, classes, with,
+                         FLEET_SLOT_JOINED | FLEET_SLOT_UNSENT | FLEET_SLOT_CANCELLED);
+}
 
 /* In order of arrival. */
 FLEET_DEVICE void fleet_fifo_admit(fleet_table *t, uint64_t now)
@@ -5849,9 +5933,7 @@ FLEET_DEVICE void fleet_fifo_decode(fleet_table *t, uint32_t pool, uint32_t chun
 {
     uint32_t i;
     (void)pool, (void)chunk;
-    do
-        i = fleeti_oldest(t, FLEET_PHASE_DECODE, FLEETI_BOTH, 0,
-                          FLEET_SLOT_JOINED | FLEET_SLOT_UNSENT | FLEET_SLOT_CANCELLED);
+    do i = fleeti_joiner(t, FLEETI_BOTH, 0);
     while (i != FLEET_NONE && fleet_table_join(t, i));
 }
 FLEET_DEVICE uint32_t fleet_fifo_preempts(const fleet_table *t, uint32_t pool, uint32_t slot)
@@ -5870,6 +5952,10 @@ FLEET_DEVICE uint32_t fleet_fifo_lends(const fleet_table *t)
 /* Ageing: a proactive request that has waited too long is aged from then on. */
 FLEET_DEVICE void fleeti_agent_age(fleet_table *t, uint64_t now)
 {
+    if (!fleeti_count_in(t, FLEET_PHASE_QUEUED, FLEETI_PROACTIVE) &&
+        !fleeti_count_in(t, FLEET_PHASE_PREFILL, FLEETI_PROACTIVE) &&
+        !fleeti_count_in(t, FLEET_PHASE_DECODE, FLEETI_PROACTIVE))
+        return;
     for (uint32_t i = 0; i < t->slots_used; i++) {
         fleet_slot *s = t->slots + i;
         if (fleeti_in_use(s) && s->priority == FLEET_PROACTIVE &&
@@ -5948,17 +6034,20 @@ FLEET_DEVICE uint32_t fleeti_agent_defers(const fleet_table *t, fleet_work high,
 FLEET_DEVICE uint32_t fleeti_agent_defers_prefill(const fleet_table *t, uint32_t slot)
 {
     uint32_t rows;
-    const fleet_work high = fleeti_decode_work(t, FLEET_REACTIVE, &rows);
-    return t->desc.pools == 2 && rows && fleeti_agent_defers(t, high, fleeti_chunk_work(t, slot));
+    fleet_work high;
+    if (t->desc.pools != 2) return 0;
+    high = fleeti_decode_work(t, FLEET_REACTIVE, &rows);
+    return rows && fleeti_agent_defers(t, high, fleeti_chunk_work(t, slot));
 }
 FLEET_DEVICE uint32_t fleeti_agent_defers_decode(const fleet_table *t)
 {
     uint32_t rows;
-    const fleet_work low = fleeti_decode_work(t, FLEET_PROACTIVE, &rows);
+    fleet_work low;
     const uint32_t open = t->pool[0].open;
     const fleet_batch *b = fleeti_batch_of(t, 0, open ? open - 1 : 0);
-    return t->desc.pools == 2 && rows && open && b->chunk_rows &&
-           b->chunk_class == FLEET_REACTIVE &&
+    if (t->desc.pools != 2 || !open) return 0;
+    low = fleeti_decode_work(t, FLEET_PROACTIVE, &rows);
+    return rows && b->chunk_rows && b->chunk_class == FLEET_REACTIVE &&
            fleeti_agent_defers(t, fleeti_chunk_work(t, b->chunk.slot), low);
 }
 
@@ -5988,6 +6077,7 @@ FLEET_DEVICE uint32_t fleet_agent_prefill(fleet_table *t, uint32_t pool)
 /* Reactive requests have the first slots, so that this mostly looks at few. */
 FLEETI_OUTLINED uint32_t fleeti_reactive_prompt_waits(const fleet_table *t)
 {
+    if (!fleeti_count_in(t, FLEET_PHASE_PREFILL, FLEETI_REACTIVE)) return 0;
     for (uint32_t i = 0; i < t->slots_used; i++) {
         const fleet_slot *s = t->slots + i;
         if (s->phase == FLEET_PHASE_PREFILL && s->priority == FLEET_REACTIVE &&
@@ -6072,13 +6162,6 @@ FLEETI_OUTLINED uint32_t fleeti_agent_victim(const fleet_table *t)
     return victim;
 }
 
-/* The oldest request that could join the decode batch. */
-FLEET_DEVICE uint32_t fleeti_agent_joiner(const fleet_table *t, uint32_t classes, uint32_t with)
-{
-    return fleeti_oldest(t, FLEET_PHASE_DECODE, classes, with,
-                         FLEET_SLOT_JOINED | FLEET_SLOT_UNSENT | FLEET_SLOT_CANCELLED);
-}
-
 /* Decode batch: reactive requests join at the next iteration, aged ones too, past the cap. Proactive ones are evicted
    while there are too many, and fill the batch up to the cap. Evicted ones keep their pages. */
 FLEET_DEVICE void fleet_agent_decode(fleet_table *t, uint32_t pool, uint32_t chunk)
@@ -6086,24 +6169,25 @@ FLEET_DEVICE void fleet_agent_decode(fleet_table *t, uint32_t pool, uint32_t chu
     fleeti_crowd crowd;
     uint32_t i;
     (void)pool;
-    while ((i = fleeti_agent_joiner(t, FLEETI_REACTIVE, 0)) != FLEET_NONE) {
+    while ((i = fleeti_joiner(t, FLEETI_REACTIVE, 0)) != FLEET_NONE) {
         if (fleet_table_join(t, i)) continue;
         if ((i = fleeti_agent_victim(t)) == FLEET_NONE) break;
         fleet_table_evict(t, i);
     }
-    while ((i = fleeti_agent_joiner(t, FLEETI_PROACTIVE, FLEET_SLOT_AGED)) != FLEET_NONE &&
+    while ((i = fleeti_joiner(t, FLEETI_PROACTIVE, FLEET_SLOT_AGED)) != FLEET_NONE &&
            fleet_table_join(t, i)) {
     }
     if (fleeti_agent_defers_decode(t)) {
         while ((i = fleeti_agent_victim(t)) != FLEET_NONE) fleet_table_evict(t, i);
         return;
     }
+    if (!fleeti_count_in(t, FLEET_PHASE_DECODE, FLEETI_PROACTIVE)) return;
     crowd = fleeti_crowd_of(t);
     while (!fleeti_agent_fits(t, chunk, &crowd) && (i = fleeti_agent_victim(t)) != FLEET_NONE) {
         fleet_table_evict(t, i);
         crowd = fleeti_crowd_of(t);
     }
-    while ((i = fleeti_agent_joiner(t, FLEETI_PROACTIVE, 0)) != FLEET_NONE) {
+    while ((i = fleeti_joiner(t, FLEETI_PROACTIVE, 0)) != FLEET_NONE) {
         fleeti_crowd_add(&crowd, t->slots + i);
         if (!fleeti_agent_fits(t, chunk, &crowd) || !fleet_table_join(t, i)) return;
     }
@@ -6135,21 +6219,22 @@ FLEET_DEVICE void fleeti_insert_pages(fleet_table *t, uint32_t slot, uint32_t be
                            fleeti_prompt(t, slot) + (size_t)i * tokens);
 }
 
-FLEET_DEVICE void fleeti_close_chunk(fleet_table *t, uint32_t pool, const fleet_batch *b,
-                                     uint64_t now)
+/* 1: the prompt has ended, and its request yields its first token. */
+FLEET_DEVICE uint32_t fleeti_close_chunk(fleet_table *t, const fleet_batch *b)
 {
     const uint32_t slot = b->chunk.slot;
     fleet_slot *s = t->slots + slot;
     s->flags &= ~FLEET_SLOT_RUNNING;
     if (b->chunk_end < t->desc.layers) {
         s->chunk = b->chunk_rows, s->layer = b->chunk_end;
-        return;
+        return 0;
     }
     s->prefilled += b->chunk_rows;
     s->chunk = s->layer = 0;
     fleeti_insert_pages(t, slot, s->prefilled - b->chunk_rows);
-    if (s->prefilled == s->prompt_tokens)
-        fleeti_yield(t, slot, fleeti_result_of(t, pool, t->desc.decode_rows), now);
+    if (s->prefilled < s->prompt_tokens || (s->flags & FLEET_SLOT_CANCELLED)) return 0;
+    fleeti_enter_phase(t, s, FLEET_PHASE_DECODE);
+    return 1;
 }
 
 /* Mean and largest error of the prediction, in thousandths of the measured time. */
@@ -6179,27 +6264,40 @@ FLEET_DEVICE uint32_t fleeti_lent(const fleet_table *t)
     return fleet_load_relaxed_device(&t->pools.lent.word);
 }
 
-/* The pool's batch has ended: its rows' progress, and their tokens. */
+/* The pool's batch has ended: its rows' progress, and their tokens. By all lanes. */
 FLEETI_OUTLINED void fleeti_close(fleet_table *t, uint32_t pool, uint64_t now)
 {
     fleeti_pool *p = &t->pool[pool];
-    fleet_batch *b;
+    const uint32_t open = p->open, lane = fleet_lane();
+    const fleet_batch *b;
     const fleet_row *rows;
-    if (!p->open) return;
-    b = fleeti_batch_of(t, pool, p->open - 1);
-    rows = fleeti_decode_rows(b);
-    p->open = 0;
-    if (pool == 0) fleeti_lend(t, 0);
-    fleeti_measure(t, b, now);
-    if (b->chunk_rows) fleeti_close_chunk(t, pool, b, now);
+    uint32_t yields = 0;
+    if (!open) return;
+    b = fleeti_batch_of(t, pool, open - 1);
+    rows = fleeti_decode_rows((fleet_batch *)(uintptr_t)b);
+    fleet_wave_barrier(); /* all lanes have read `open` */
+    if (lane == 0) {
+        p->open = 0;
+        if (pool == 0) fleeti_lend(t, 0);
+        fleeti_measure(t, b, now);
+        if (b->chunk_rows) yields = fleeti_close_chunk(t, b);
+    }
+    fleet_wave_barrier();
+    if (fleeti_first(yields))
+        fleeti_yield(t, lane == 0 ? b->chunk.slot : FLEET_NONE,
+                     fleeti_result_of(t, pool, t->desc.decode_rows), now);
     if (b->decode_end < t->desc.layers) {
-        for (uint32_t i = 0; i < b->decode_rows; i++) fleeti_suspended(t, pool)[i] = rows[i];
-        p->suspended = b->decode_rows, p->resume = b->decode_end;
+        for (uint32_t i = lane; i < b->decode_rows; i += fleet_wave_size())
+            fleeti_suspended(t, pool)[i] = rows[i];
+        if (lane == 0) p->suspended = b->decode_rows, p->resume = b->decode_end;
+        fleet_wave_barrier();
         return;
     }
-    for (uint32_t i = 0; i < b->decode_rows; i++) {
-        t->slots[rows[i].slot].flags &= ~FLEET_SLOT_RUNNING;
-        fleeti_yield(t, rows[i].slot, fleeti_result_of(t, pool, i), now);
+    for (uint32_t first = 0; first < b->decode_rows; first += fleeti_sharers()) {
+        const uint32_t i = first + lane, is = lane < fleeti_sharers() && i < b->decode_rows;
+        const uint32_t slot = is ? rows[i].slot : FLEET_NONE;
+        if (is) t->slots[slot].flags &= ~FLEET_SLOT_RUNNING;
+        fleeti_yield(t, slot, fleeti_result_of(t, pool, is ? i : 0), now);
     }
 }
 
@@ -6228,34 +6326,51 @@ FLEET_DEVICE void fleeti_compose_chunk(fleet_table *t, uint32_t slot, fleet_batc
     fleeti_extend(t, slot, s->prefilled + b->chunk_rows);
 }
 
+/* By all lanes. */
 FLEET_DEVICE void fleeti_compose_decode(fleet_table *t, uint32_t pool, fleet_batch *b)
 {
     fleeti_pool *p = &t->pool[pool];
+    const uint32_t suspended = p->suspended, lane = fleet_lane();
     fleet_row *rows = fleeti_decode_rows(b);
-    if (p->suspended) {
-        for (uint32_t i = 0; i < p->suspended; i++) rows[i] = fleeti_suspended(t, pool)[i];
-        b->decode_rows = p->suspended, b->decode_begin = p->resume;
-        p->suspended = p->resume = 0;
+    uint32_t n = 0;
+    if (suspended) {
+        for (uint32_t i = lane; i < suspended; i += fleet_wave_size())
+            rows[i] = fleeti_suspended(t, pool)[i];
+        fleet_wave_barrier(); /* all lanes have read how many there are */
+        if (lane == 0) {
+            b->decode_rows = suspended, b->decode_begin = p->resume;
+            p->suspended = p->resume = 0;
+        }
         return;
     }
-    for (uint32_t i = 0; i < t->slots_used; i++) {
-        fleet_slot *s = t->slots + i;
-        fleet_row *row = rows + b->decode_rows;
-        if (!(s->flags & FLEET_SLOT_JOINED) || !fleeti_ready(s)) continue;
-        row->slot = i, row->generation = s->generation;
-        row->position = fleeti_length(s) - 1;
-        row->kind = FLEET_ROW_DECODE;
-        s->flags |= FLEET_SLOT_RUNNING;
-        fleeti_extend(t, i, fleeti_length(s));
-        b->decode_rows++;
+    for (uint32_t first = 0; first < t->slots_used; first += fleeti_sharers()) {
+        const uint32_t slot = fleeti_own_slot(t, first);
+        fleet_slot *s = t->slots + (slot == FLEET_NONE ? 0 : slot);
+        const uint32_t is = slot != FLEET_NONE && (s->flags & FLEET_SLOT_JOINED) && fleeti_ready(s);
+        const uint32_t all = fleeti_ballot(is);
+        uint32_t extends = 0;
+        if (is) {
+            fleet_row *row = rows + n + fleeti_votes_before(all);
+            row->slot = slot, row->generation = s->generation;
+            row->position = fleeti_length(s) - 1;
+            row->kind = FLEET_ROW_DECODE;
+            s->flags |= FLEET_SLOT_RUNNING;
+            extends = s->allocated * t->desc.page_tokens < fleeti_length(s);
+        }
+        FLEETI_TURNS(extending, extends) fleeti_extend(t, slot, fleeti_length(s));
+        n += fleeti_popcount32(all);
     }
+    if (lane == 0) b->decode_rows = n;
 }
 
+/* By all lanes. */
 FLEET_DEVICE float fleeti_predict(const fleet_table *t, fleet_batch *b)
 {
     uint32_t context = 0;
     if (b->chunk_begin || b->decode_begin) return 0;
-    for (uint32_t i = 0; i < b->decode_rows; i++) context += fleeti_decode_rows(b)[i].position + 1;
+    for (uint32_t i = fleet_lane(); i < b->decode_rows; i += fleet_wave_size())
+        context += fleeti_decode_rows(b)[i].position + 1;
+    context = fleeti_wave_sum(context);
     return fleet_roofline_ns(
         &t->desc.roofline,
         fleeti_iteration_work(&t->desc, b->decode_rows, context, b->chunk_rows, b->chunk.position));
@@ -6277,26 +6392,21 @@ FLEET_DEVICE void fleeti_flush(fleet_table *t)
 /* The first part of a boundary, by all lanes of the wave. The host gets its tokens before the next batch is composed. */
 FLEET_DEVICE void fleeti_boundary_begin(fleet_table *t, uint32_t pool, uint64_t now)
 {
-    if (fleet_lane() == 0) fleeti_close(t, pool, now);
+    fleeti_close(t, pool, now);
     fleeti_take_in(t, now);
-    if (fleet_lane() == 0) {
-        if (t->stop == FLEETI_STOP_NOW) fleeti_drop_suspended(t, pool);
-        fleeti_settle(t, now);
-    }
+    if (fleet_lane() == 0 && t->stop == FLEETI_STOP_NOW) fleeti_drop_suspended(t, pool);
+    fleet_wave_barrier(); /* the slots are as this lane has left them */
+    fleeti_settle(t, now);
     fleeti_flush(t);
 }
 
-/* An empty batch of the step. */
-FLEET_DEVICE fleet_batch *fleeti_boundary_batch(fleet_table *t, uint32_t pool, uint32_t step,
-                                                uint64_t now)
+FLEET_DEVICE void fleeti_boundary_clear(const fleet_table *t, fleet_batch *b, uint64_t now)
 {
-    fleet_batch *b = fleeti_batch_of(t, pool, step % 2);
     b->decode_rows = b->decode_begin = b->chunk_rows = b->chunk_begin = 0;
     b->decode_end = b->chunk_end = t->desc.layers;
     b->chunk_class = 0, b->lent = 0;
     b->chunk.slot = b->chunk.generation = b->chunk.position = b->chunk.kind = 0;
     b->begun = now, b->predicted_ns = 0;
-    return b;
 }
 /* Whether this pool works on prompts now; whether it decodes, beside that chunk. */
 FLEET_DEVICE uint32_t fleeti_boundary_prefills(const fleet_table *t, uint32_t pool)
@@ -6319,27 +6429,31 @@ FLEET_DEVICE uint32_t fleeti_boundary_decodes(const fleet_table *t, uint32_t poo
     return !(t->desc.one_stage && chunk != FLEET_NONE);
 }
 
-/* The requests in the batch are chosen. */
+/* The requests in the batch are chosen: lays it out. By all lanes. */
 FLEETI_OUTLINED void fleeti_boundary_compose(fleet_table *t, uint32_t pool, uint32_t chunk,
                                              uint32_t decodes, fleet_batch *b)
 {
-    if (chunk != FLEET_NONE) fleeti_compose_chunk(t, chunk, b);
+    float predicted;
+    fleet_wave_barrier(); /* the slots, and the empty batch, are as the first lane has left them */
+    if (fleet_lane() == 0 && chunk != FLEET_NONE) fleeti_compose_chunk(t, chunk, b);
+    fleet_wave_barrier();
     if (decodes) fleeti_compose_decode(t, pool, b);
+    fleet_wave_barrier(); /* the batch is complete */
     if (!b->chunk_rows && !b->decode_rows) return;
-    for (uint32_t i = 0; i < b->decode_rows; i++) fleeti_result_of(t, pool, i)->result = 0;
-    fleeti_result_of(t, pool, t->desc.decode_rows)->result = 0;
-    b->predicted_ns = (uint32_t)fleeti_predict(t, b);
+    for (uint32_t i = fleet_lane(); i <= t->desc.decode_rows; i += fleet_wave_size())
+        if (i < b->decode_rows || i == t->desc.decode_rows)
+            fleeti_result_of(t, pool, i)->result = 0;
+    predicted = fleeti_predict(t, b);
+    if (fleet_lane() == 0) b->predicted_ns = (uint32_t)predicted;
 }
 
 FLEET_DEVICE void fleeti_count_requests(fleet_table *t, const fleet_batch *b)
 {
     fleet_server_stats *c = &t->stats;
-    for (uint32_t k = 0; k < 2; k++) c->queued[k] = c->prefill[k] = c->decode[k] = 0;
-    for (uint32_t i = 0; i < t->slots_used; i++) {
-        const fleet_slot *s = t->slots + i;
-        if (s->phase == FLEET_PHASE_QUEUED) c->queued[s->priority]++;
-        if (s->phase == FLEET_PHASE_PREFILL) c->prefill[s->priority]++;
-        if (s->phase == FLEET_PHASE_DECODE) c->decode[s->priority]++;
+    for (uint32_t k = 0; k < 2; k++) {
+        c->queued[k] = t->in_phase[FLEET_PHASE_QUEUED][k];
+        c->prefill[k] = t->in_phase[FLEET_PHASE_PREFILL][k];
+        c->decode[k] = t->in_phase[FLEET_PHASE_DECODE][k];
     }
     c->decode_rows = b->decode_rows, c->chunk_rows = b->chunk_rows;
     c->pages_available = fleet_pages_available(t->pages);
@@ -6386,7 +6500,7 @@ FLEET_DEVICE uint32_t fleeti_layer_begin(fleet_table *t, uint32_t pool, const fl
     if (!fleeti_first(t->pool[pool].seen != t->news)) return 0;
     if (fleeti_first(
             fleeti_lent(t))) { /* pool 1 has no boundaries, in which a request could decode again */
-        if (fleet_lane() == 0) fleeti_settle(t, now);
+        fleeti_settle(t, now);
         fleeti_flush(t);
     }
     return 1;
@@ -6598,16 +6712,20 @@ FLEET_DEVICE uint32_t fleet_share_next(const fleet_ctx *ctx, fleet_table *t, fle
     FLEET_DEVICE uint32_t name##_boundary(fleet_table *t, uint32_t pool, uint32_t step,            \
                                           uint64_t now)                                            \
     {                                                                                              \
+        uint32_t chunk = FLEET_NONE, decodes = 0;                                                  \
+        fleet_batch *b = fleeti_batch_of(t, pool, step % 2);                                       \
         fleeti_boundary_begin(t, pool, now);                                                       \
         if (fleet_lane() == 0) {                                                                   \
-            fleet_batch *b = fleeti_boundary_batch(t, pool, step, now);                            \
-            uint32_t chunk = FLEET_NONE, decodes;                                                  \
+            fleeti_boundary_clear(t, b, now);                                                      \
             name##_admit(t, now);                                                                  \
             if (fleeti_boundary_prefills(t, pool))                                                 \
                 chunk = fleeti_boundary_prompt(t, name##_prefill(t, pool));                        \
             decodes = fleeti_boundary_decodes(t, pool, chunk);                                     \
             if (decodes && !t->pool[pool].suspended) name##_decode(t, pool, chunk);                \
-            fleeti_boundary_compose(t, pool, chunk, decodes, b);                                   \
+        }                                                                                          \
+        chunk = fleeti_first(chunk);                                                               \
+        fleeti_boundary_compose(t, pool, chunk, fleeti_first(decodes), b);                         \
+        if (fleet_lane() == 0) {                                                                   \
             if (chunk != FLEET_NONE) b->lent = fleeti_lend(t, name##_lends(t));                    \
             if (pool == 1) b->lent = fleeti_lent(t);                                               \
             t->pool[pool].seen = ++t->news;                                                        \

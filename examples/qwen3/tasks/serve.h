@@ -109,34 +109,60 @@ FLEET_DEVICE void arrange_layer(const fleet_ctx *ctx, const decoder *d, batch *b
 typedef struct __attribute__((aligned(16))) act_vec {
     act_t value[VECTOR];
 } act_vec;
-/* Loads of a thread: one worker copies all, so that latency counts. */
-#define PARKED_IN_FLIGHT 8u
+/* Loads of a thread: one worker copies all, and the others wait for it. */
+#define PARKED_IN_FLIGHT 16u
+
+/* Copies n floats, by all threads; park_vectors: n is a multiple of 4, and both begin at one. Loads past the end repeat the last
+   one. */
+FLEET_DEVICE void park_vectors(const fleet_ctx *ctx, float *to, const float *from, uint32_t n)
+{
+    for (uint32_t i = ctx->thread; i < n / 4; i += PARKED_IN_FLIGHT * ctx->threads) {
+        vec4 some[PARKED_IN_FLIGHT];
+        UNROLLED
+        for (uint32_t k = 0; k < PARKED_IN_FLIGHT; k++) {
+            const uint32_t at = i + k * ctx->threads;
+            some[k] = load_vec4(from + (size_t)(at < n / 4 ? at : n / 4 - 1) * 4);
+        }
+        UNROLLED
+        for (uint32_t k = 0; k < PARKED_IN_FLIGHT; k++)
+            if (i + k * ctx->threads < n / 4)
+                store_vec4(to + (size_t)(i + k * ctx->threads) * 4, some[k]);
+    }
+}
+FLEET_DEVICE void park_floats(const fleet_ctx *ctx, float *to, const float *from, uint32_t n)
+{
+    for (uint32_t i = ctx->thread; i < n; i += PARKED_IN_FLIGHT * ctx->threads) {
+        float some[PARKED_IN_FLIGHT];
+        UNROLLED
+        for (uint32_t k = 0; k < PARKED_IN_FLIGHT; k++) {
+            const uint32_t at = i + k * ctx->threads;
+            some[k] = from[at < n ? at : n - 1];
+        }
+        UNROLLED
+        for (uint32_t k = 0; k < PARKED_IN_FLIGHT; k++)
+            if (i + k * ctx->threads < n) to[i + k * ctx->threads] = some[k];
+    }
+}
 
 /* Copies the activations of `rows` rows: from the working rows from `first` on to the parked ones from `parked` on, or
-   back. A thread copies the same values both times. Loads past the end repeat the last one. */
+   back. A thread copies the same values both times. */
 FLEET_DEVICE void park_rows(const fleet_ctx *ctx, const decoder *d, uint32_t first, uint32_t parked,
                             uint32_t rows, uint32_t back)
 {
-    const uint32_t fours = d->hidden / 4, vectors = d->hidden / VECTOR, tiles = d->hidden / TILE_N;
+    const uint32_t vectors = d->hidden / VECTOR, tiles = d->hidden / TILE_N;
     const uint32_t step = PARKED_IN_FLIGHT * ctx->threads;
-    float *h = d->h + (size_t)first * d->hidden;
+    float *h = d->h + (size_t)first * d->hidden, *squares = d->squares + (size_t)first * tiles;
     float *parked_h = d->parked_h + (size_t)parked * d->hidden;
-    for (uint32_t i = ctx->thread; i < rows * fours; i += step) {
-        vec4 some[PARKED_IN_FLIGHT];
-        for (uint32_t k = 0; k < PARKED_IN_FLIGHT; k++) {
-            const uint32_t n = i + k * ctx->threads, at = n < rows * fours ? n : rows * fours - 1;
-            some[k] = load_vec4((back ? parked_h : h) + (size_t)at * 4);
-        }
-        for (uint32_t k = 0; k < PARKED_IN_FLIGHT; k++) {
-            const uint32_t n = i + k * ctx->threads;
-            if (n < rows * fours) store_vec4((back ? h : parked_h) + (size_t)n * 4, some[k]);
-        }
-    }
+    float *parked_squares = d->parked_squares + (size_t)parked * tiles;
+    park_vectors(ctx, back ? h : parked_h, back ? parked_h : h, rows * d->hidden);
+    park_floats(ctx, back ? squares : parked_squares, back ? parked_squares : squares,
+                rows * tiles);
     for (uint32_t term = 0; term <= d->two_terms; term++) {
         act_t *x = d->x + (size_t)term * MAX_ROWS * d->hidden;
         act_t *parked_x = d->parked_x + ((size_t)term * PARKED_ROWS + parked) * d->hidden;
         for (uint32_t i = ctx->thread; i < rows * vectors; i += step) {
             act_vec some[PARKED_IN_FLIGHT], *to[PARKED_IN_FLIGHT];
+            UNROLLED
             for (uint32_t k = 0; k < PARKED_IN_FLIGHT; k++) {
                 const uint32_t n = i + k * ctx->threads;
                 const uint32_t at = n < rows * vectors ? n : rows * vectors - 1, r = at / vectors;
@@ -145,14 +171,10 @@ FLEET_DEVICE void park_rows(const fleet_ctx *ctx, const decoder *d, uint32_t fir
                 some[k] = *(const act_vec *)(const void *)(back ? there : here);
                 to[k] = (act_vec *)(void *)(back ? here : there);
             }
+            UNROLLED
             for (uint32_t k = 0; k < PARKED_IN_FLIGHT; k++)
                 if (i + k * ctx->threads < rows * vectors) *to[k] = some[k];
         }
-    }
-    for (uint32_t i = ctx->thread; i < rows * tiles; i += ctx->threads) {
-        float *square = d->squares + (size_t)first * tiles + i;
-        float *parked_square = d->parked_squares + (size_t)parked * tiles + i;
-        *(back ? square : parked_square) = *(back ? parked_square : square);
     }
 }
 
