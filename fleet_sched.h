@@ -5599,7 +5599,7 @@ FLEET_HOST_DEVICE fleet_work fleeti_iteration_work(const fleet_server_desc *d, u
 /* Functions of this part and the following ones run in one lane, unless they say otherwise.
 
    A boundary holds up all workers, so the lanes of its wave share what is done for each request: a lane has a slot, or
-   FLEET_NONE. What changes more than its own slot is done by one lane at a time (FLEETI_TURNS). Barriers of the wave order both. */
+   FLEET_NONE. What changes more than its own slot is done by one lane at a time (FLEETI_ONE_BY_ONE). Barriers of the wave order both. */
 
 /* Lanes that share: a vote has a bit for each of them. */
 FLEET_DEVICE uint32_t fleeti_sharers(void)
@@ -5616,9 +5616,9 @@ FLEET_DEVICE uint32_t fleeti_votes_before(uint32_t votes)
 {
     return fleeti_popcount32(votes & ((1u << fleet_lane() % 32) - 1));
 }
-/* FLEETI_TURNS(turns, vote) runs its body in each lane that votes for it, one after the other; all lanes of the wave come
+/* FLEETI_ONE_BY_ONE(turns, vote) runs its body in each lane that votes for it, one after the other; all lanes of the wave come
    here. */
-#define FLEETI_TURNS(turns, vote)                                                                  \
+#define FLEETI_ONE_BY_ONE(turns, vote)                                                             \
     FLEETI_ROLLED                                                                                  \
     for (uint32_t turns = fleeti_ballot(vote); turns; fleet_wave_barrier(), turns &= turns - 1)    \
         if (fleeti_popcount32((turns & (0u - turns)) - 1) == fleet_lane())
@@ -5783,11 +5783,11 @@ FLEETI_OUTLINED void fleeti_yield(fleet_table *t, uint32_t slot, const fleeti_re
             ends = 1;
         }
     }
-    FLEETI_TURNS(ending, ends) fleeti_end(t, slot, status);
+    FLEETI_ONE_BY_ONE(ending, ends) fleeti_end(t, slot, status);
     fleeti_send(t, slot, now);
     /* Where the host does not read, only this request waits, and takes no place in the batch. */
     waits = slot != FLEET_NONE && (s->flags & FLEET_SLOT_UNSENT);
-    FLEETI_TURNS(waiting, waits) fleet_table_evict(t, slot);
+    FLEETI_ONE_BY_ONE(waiting, waits) fleet_table_evict(t, slot);
 }
 
 /* Ends cancelled requests that are in no batch, and sends what had to wait. By all lanes. */
@@ -5806,7 +5806,7 @@ FLEETI_OUTLINED void fleeti_settle(fleet_table *t, uint64_t now)
             sends = ends || s->phase == FLEET_PHASE_ENDED || (s->flags & FLEET_SLOT_UNSENT);
         }
         if (!fleeti_ballot(sends)) continue;
-        FLEETI_TURNS(ending, ends) fleeti_end(t, slot, FLEET_ERROR_ABORTED);
+        FLEETI_ONE_BY_ONE(ending, ends) fleeti_end(t, slot, FLEET_ERROR_ABORTED);
         fleeti_send(t, sends ? slot : FLEET_NONE, now);
     }
     fleet_wave_barrier(); /* all lanes have read how many slots there are */
@@ -5893,21 +5893,49 @@ FLEETI_OUTLINED void fleeti_take_in(fleet_table *t, uint64_t now)
 
 /* ---- scheduling: policy fifo ----------------------------------------------------------------- */
 
+/* What policies look at in a slot. Several are loaded at once: one after the other they take long. */
+#define FLEETI_HEADS 4u
+typedef struct fleeti_head {
+    uint32_t phase, flags, priority, order, length;
+} fleeti_head;
+/* Of the slots from `first` on; those past the last one are free. */
+FLEET_DEVICE void fleeti_heads(const fleet_table *t, uint32_t first, fleeti_head *head)
+{
+    FLEETI_UNROLLED
+    for (uint32_t k = 0; k < FLEETI_HEADS; k++) {
+        const fleet_slot *s = t->slots + (first + k < t->slots_used ? first + k : first);
+        head[k].phase = s->phase, head[k].flags = s->flags;
+        head[k].priority = s->priority, head[k].order = s->order;
+        head[k].length = fleeti_length(s);
+    }
+    FLEETI_UNROLLED
+    for (uint32_t k = 0; k < FLEETI_HEADS; k++)
+        if (first + k >= t->slots_used) head[k].phase = FLEET_PHASE_FREE, head[k].flags = 0;
+}
+
 /* The oldest request in a phase, of the classes in the bit mask `classes`, that has none of the flags `without` and all
    of `with`. */
 FLEETI_OUTLINED uint32_t fleeti_oldest(const fleet_table *t, fleet_phase phase, uint32_t classes,
                                        uint32_t with, uint32_t without)
 {
-    uint32_t oldest = FLEET_NONE;
+    uint32_t oldest = FLEET_NONE, order = 0;
     if (!fleeti_count_in(t, phase, classes)) return FLEET_NONE;
-    for (uint32_t i = 0; i < t->slots_used; i++) {
-        const fleet_slot *s = t->slots + i;
-        if (s->phase != (uint32_t)phase || !(classes >> s->priority & 1)) continue;
-        if ((s->flags & with) != with || (s->flags & without)) continue;
-        if (oldest == FLEET_NONE || (int32_t)(s->order - t->slots[oldest].order) < 0) oldest = i;
+    for (uint32_t i = 0; i < t->slots_used; i += FLEETI_HEADS) {
+        fleeti_head head[FLEETI_HEADS];
+        fleeti_heads(t, i, head);
+        FLEETI_UNROLLED
+        for (uint32_t k = 0; k < FLEETI_HEADS; k++) {
+            const fleeti_head *h = head + k;
+            if (h->phase != (uint32_t)phase || !(classes >> h->priority & 1) ||
+                (h->flags & with) != with || (h->flags & without))
+                continue;
+            if (oldest == FLEET_NONE || (int32_t)(h->order - order) < 0)
+                oldest = i + k, order = h->order;
+        }
     }
     return oldest;
 }
+
 /* The oldest request that could join the decode batch. */
 FLEET_DEVICE uint32_t fleeti_joiner(const fleet_table *t, uint32_t classes, uint32_t with)
 {
@@ -6074,26 +6102,14 @@ FLEET_DEVICE uint32_t fleet_agent_prefill(fleet_table *t, uint32_t pool)
     return p != FLEET_NONE && !aged && fleeti_agent_defers_prefill(t, p) ? FLEET_NONE : p;
 }
 
-/* Reactive requests have the first slots, so that this mostly looks at few. */
-FLEETI_OUTLINED uint32_t fleeti_reactive_prompt_waits(const fleet_table *t)
-{
-    if (!fleeti_count_in(t, FLEET_PHASE_PREFILL, FLEETI_REACTIVE)) return 0;
-    for (uint32_t i = 0; i < t->slots_used; i++) {
-        const fleet_slot *s = t->slots + i;
-        if (s->phase == FLEET_PHASE_PREFILL && s->priority == FLEET_REACTIVE &&
-            !(s->flags & FLEET_SLOT_CANCELLED))
-            return 1;
-    }
-    return 0;
-}
-
 /* Preemption at layer boundaries: proactive rows give way to a reactive prompt, aged ones do not. */
 FLEET_DEVICE uint32_t fleet_agent_preempts(const fleet_table *t, uint32_t pool, uint32_t slot)
 {
     const fleet_slot *s = t->slots + slot;
     (void)pool;
     return s->priority == FLEET_PROACTIVE && !(s->flags & FLEET_SLOT_AGED) &&
-           fleeti_reactive_prompt_waits(t);
+           fleeti_oldest(t, FLEET_PHASE_PREFILL, FLEETI_REACTIVE, 0, FLEET_SLOT_CANCELLED) !=
+               FLEET_NONE;
 }
 
 /* The decode batch by kinds of requests; of each, rows and earlier tokens. */
@@ -6102,24 +6118,31 @@ typedef struct fleeti_crowd {
     uint32_t context, first_context; /* of all; of reactive and aged ones */
 } fleeti_crowd;
 
-FLEET_DEVICE void fleeti_crowd_add(fleeti_crowd *c, const fleet_slot *s)
+FLEET_DEVICE void fleeti_crowd_add(fleeti_crowd *c, uint32_t priority, uint32_t flags,
+                                   uint32_t length)
 {
-    const uint32_t aged = s->flags & FLEET_SLOT_AGED, reactive = s->priority == FLEET_REACTIVE;
-    c->context += fleeti_length(s);
+    const uint32_t aged = flags & FLEET_SLOT_AGED, reactive = priority == FLEET_REACTIVE;
+    c->context += length;
     if (reactive)
         c->reactive++;
     else if (aged)
         c->aged++;
     else
         c->proactive++;
-    if (reactive || aged) c->first_context += fleeti_length(s);
+    if (reactive || aged) c->first_context += length;
 }
 FLEETI_OUTLINED fleeti_crowd fleeti_crowd_of(const fleet_table *t)
 {
     fleeti_crowd c;
     c.reactive = c.aged = c.proactive = c.context = c.first_context = 0;
-    for (uint32_t i = 0; i < t->slots_used; i++)
-        if (t->slots[i].flags & FLEET_SLOT_JOINED) fleeti_crowd_add(&c, t->slots + i);
+    for (uint32_t i = 0; i < t->slots_used; i += FLEETI_HEADS) {
+        fleeti_head head[FLEETI_HEADS];
+        fleeti_heads(t, i, head);
+        FLEETI_UNROLLED
+        for (uint32_t k = 0; k < FLEETI_HEADS; k++)
+            if (head[k].flags & FLEET_SLOT_JOINED)
+                fleeti_crowd_add(&c, head[k].priority, head[k].flags, head[k].length);
+    }
     return c;
 }
 
@@ -6149,15 +6172,20 @@ FLEETI_OUTLINED uint32_t fleeti_agent_fits(const fleet_table *t, uint32_t chunk,
 /* Eviction: of the proactive requests in the batch the longest one, and of equal ones the newest. */
 FLEETI_OUTLINED uint32_t fleeti_agent_victim(const fleet_table *t)
 {
-    uint32_t victim = FLEET_NONE;
-    for (uint32_t i = 0; i < t->slots_used; i++) {
-        const fleet_slot *s = t->slots + i, *v = t->slots + (victim == FLEET_NONE ? i : victim);
-        if (!(s->flags & FLEET_SLOT_JOINED) || s->priority != FLEET_PROACTIVE ||
-            (s->flags & FLEET_SLOT_AGED))
-            continue;
-        if (victim == FLEET_NONE || fleeti_length(s) > fleeti_length(v) ||
-            (fleeti_length(s) == fleeti_length(v) && (int32_t)(s->order - v->order) > 0))
-            victim = i;
+    uint32_t victim = FLEET_NONE, length = 0, order = 0;
+    for (uint32_t i = 0; i < t->slots_used; i += FLEETI_HEADS) {
+        fleeti_head head[FLEETI_HEADS];
+        fleeti_heads(t, i, head);
+        FLEETI_UNROLLED
+        for (uint32_t k = 0; k < FLEETI_HEADS; k++) {
+            const fleeti_head *h = head + k;
+            if (!(h->flags & FLEET_SLOT_JOINED) || h->priority != FLEET_PROACTIVE ||
+                (h->flags & FLEET_SLOT_AGED))
+                continue;
+            if (victim == FLEET_NONE || h->length > length ||
+                (h->length == length && (int32_t)(h->order - order) > 0))
+                victim = i + k, length = h->length, order = h->order;
+        }
     }
     return victim;
 }
@@ -6188,7 +6216,8 @@ FLEET_DEVICE void fleet_agent_decode(fleet_table *t, uint32_t pool, uint32_t chu
         crowd = fleeti_crowd_of(t);
     }
     while ((i = fleeti_joiner(t, FLEETI_PROACTIVE, 0)) != FLEET_NONE) {
-        fleeti_crowd_add(&crowd, t->slots + i);
+        const fleet_slot *s = t->slots + i;
+        fleeti_crowd_add(&crowd, s->priority, s->flags, fleeti_length(s));
         if (!fleeti_agent_fits(t, chunk, &crowd) || !fleet_table_join(t, i)) return;
     }
 }
@@ -6357,7 +6386,7 @@ FLEET_DEVICE void fleeti_compose_decode(fleet_table *t, uint32_t pool, fleet_bat
             s->flags |= FLEET_SLOT_RUNNING;
             extends = s->allocated * t->desc.page_tokens < fleeti_length(s);
         }
-        FLEETI_TURNS(extending, extends) fleeti_extend(t, slot, fleeti_length(s));
+        FLEETI_ONE_BY_ONE(extending, extends) fleeti_extend(t, slot, fleeti_length(s));
         n += fleeti_popcount32(all);
     }
     if (lane == 0) b->decode_rows = n;
