@@ -85,7 +85,7 @@ typedef struct serving_desc {
         pages; /* of PAGE_TOKENS tokens; 0: for decode_rows requests as long as the context, and one */
     uint32_t requests;          /* that the device knows; 0: four times decode_rows */
     uint32_t reactive_requests; /* of these, for reactive ones alone; 0: a quarter */
-    uint32_t split_tokens; /* of a KV split, whatever the batch; 0: see serving_split_tokens */
+    uint32_t split_tokens;      /* of a KV split, whatever the batch; 0: see serving_split_tokens */
     fleet_policy_kind policy;
     /* of the policy `agent` (fleet_server_desc) */
     uint32_t mixed_rows, suspend_decode;
@@ -193,8 +193,7 @@ static int serving_begin(serving *s, const model *m, const serving_desc *desc)
     if (s->error[0]) return -1;
     s->all_workers = decoder_workers(&s->d, &s->topology, FLEET_SCHEDULE_STATIC);
     if (!d->split_tokens)
-        d->split_tokens =
-            serving_split_tokens(d->decode_rows, m->config.kv_heads, s->all_workers);
+        d->split_tokens = serving_split_tokens(d->decode_rows, m->config.kv_heads, s->all_workers);
     return 0;
 }
 

@@ -417,8 +417,7 @@ FLEET_DEVICE void attend_blocks(attention_state *a, const kv_t *pages, const kv_
     const kv_t *q = l->q + query_set * FRAGMENT_ROWS * QUERY_STRIDE;
     const uint32_t mine = n > kv_group ? n - kv_group : 0;
     /* The order of a prompt's blocks may not depend on where the step begins. */
-    const uint32_t streamed =
-        cached > kv_group && !p->is_fixed ? cached - kv_group : 0;
+    const uint32_t streamed = cached > kv_group && !p->is_fixed ? cached - kv_group : 0;
     const uint32_t all = query_sets == 1 ? ceil_div(mine, MAX_WAVES) : ceil_div(mine, kv_groups);
     const uint32_t some =
         query_sets == 1 ? ceil_div(streamed, MAX_WAVES) : ceil_div(streamed, kv_groups);
