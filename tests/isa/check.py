@@ -843,7 +843,7 @@ def check_stream(listing, arch, r):
 # loops of products have none: no_lanes). On gfx90a the worker loop with a weight pipeline, where a kernel has 96 scalar
 # registers: VCC, FLAT_SCRATCH and XNACK_MASK take six of the 102 that it has on gfx942. The loop needs one or two more.
 # qwen3 has experts, too, whose kernels on NVIDIA are apart; it also keeps vectors in accumulation registers, as weights are held during attention.
-LANES = {"07_linear_layer": 40, "10_requests": 64, "qwen3": 17, "stream_loop/gfx90a": 2}
+LANES = {"07_linear_layer": 40, "10_requests": 72, "qwen3": 17, "stream_loop/gfx90a": 2}
 ACCUMULATORS = {"qwen3/gfx90a": 21, "qwen3/gfx942": 26, "qwen3/gfx950": 33}
 
 
