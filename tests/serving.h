@@ -232,11 +232,32 @@ static void sim_count_waiting(sim *s, const fleet_batch *b, uint32_t layer)
 }
 
 /* A boundary of the pool, when its iteration has ended. */
+/* What the table counts, so that a policy need not look at all slots, is what the slots say. */
+static void sim_count_phases(const sim *s)
+{
+    uint32_t n[FLEET_PHASE_ENDED + 1][2] = {{0}}, joined = 0;
+    for (uint32_t i = 0; i < s->server.desc.requests; i++) {
+        const fleet_slot *slot = fleet_table_slot(s->table, i);
+        n[slot->phase][slot->priority]++;
+        joined += (slot->flags & FLEET_SLOT_JOINED) != 0;
+        if (slot->phase != FLEET_PHASE_FREE && i >= s->table->slots_used)
+            test_fail(s->t, __FILE__, __LINE__, "slot %u is in use, beyond %u", i,
+                      s->table->slots_used);
+    }
+    for (uint32_t phase = FLEET_PHASE_QUEUED; phase < FLEET_PHASE_ENDED; phase++)
+        for (uint32_t k = 0; k < 2; k++)
+            if (n[phase][k] != s->table->in_phase[phase][k])
+                test_fail(s->t, __FILE__, __LINE__, "phase %u, class %u: %u requests, counted %u",
+                          phase, k, n[phase][k], s->table->in_phase[phase][k]);
+    if (joined != s->table->joined)
+        test_fail(s->t, __FILE__, __LINE__, "%u joined, counted %u", joined, s->table->joined);
+}
 static uint32_t sim_boundary(sim *s, uint32_t pool)
 {
     s->step[pool]++;
     s->layer[pool] = 0;
     s->state[pool] = fleet_server_boundary(s->table, pool, s->step[pool], s->now);
+    if (!s->t->failed_here) sim_count_phases(s);
     return s->state[pool];
 }
 /* The next layer of the pool's batch; 0: it was the last one. */
