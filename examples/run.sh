@@ -88,9 +88,12 @@ host) [ ! -e /dev/kfd ] || echo "on the CPU: there is an AMD GPU, but no hipcc o
 *) stop "FLEET_PLATFORM is hip, cuda or host, not $platform" ;;
 esac
 
-# On the CPU the compiler makes the vectors of this machine.
+# On the CPU the compiler makes the vectors of this machine, at -O3 unless CFLAGS has another level.
 decoder_options=()
-if [ "$platform" = host ]; then decoder_options=(-O3 -march=native -ffp-contract=fast); fi
+if [ "$platform" = host ]; then
+    decoder_options=(-march=native -ffp-contract=fast)
+    case ${CFLAGS:-} in *-O*) ;; *) decoder_options+=(-O3) ;; esac
+fi
 
 has_header() {
     printf '#define PCRE2_CODE_UNIT_WIDTH 8\n#include <%s>\n' "$1" | "${CC:-cc}" -E -x c - >/dev/null 2>&1

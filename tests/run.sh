@@ -622,7 +622,7 @@ group_examples() {
     setup_packages gcc:gcc g++:g++
     setup_stb
     flags="${warnings[*]} ${stb_flags[*]-}"
-    # In place of the script's -O2, but not of the decoder's -O3: to optimise takes more time than the examples.
+    # In place of the script's -O2 and the decoder's -O3: to optimise takes more time than to run.
     [ -n "${FLEET_DEEP:-}" ] || flags="$flags -O1"
     check c11 env FLEET_PLATFORM=host CC=gcc CFLAGS="$flags" examples/run.sh
     # All of them are compiled as C++17 for GPUs, too (clang-19, hip, cuda); here, those that are quick.

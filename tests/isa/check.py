@@ -24,6 +24,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
 FLAGS = ["-x", "hip", "-std=c++17", "-O2", "-gline-tables-only", "--offload-device-only", "-S"]
 L1 = "-DFLEET_CHIPLET_ACQUIRE_L1"
+DEEP = bool(os.environ.get("FLEET_DEEP"))
 CLAIM = "-DCLAIM"  # the kernels of the implementation, and the beginning of a trace
 
 # ---- kernels ---------------------------------------------------------------------------------------
@@ -1079,10 +1080,12 @@ def main():
             if arch != "gfx90a":
                 jobs.append(pool.submit(kernels, arch, TOP, work, (L1,)))
                 jobs.append(pool.submit(intermediate, arch, TOP, work))
+            wanted = r"\d\d_.*\.c$|qwen3/" if arch == "gfx942" or (DEEP and arch == "gfx950") else "01_|qwen3/"
             for name in [*sorted(os.listdir(os.path.join(TOP, "examples"))), os.path.join("qwen3", "qwen3.c")]:
-                if re.match(r"\d\d_.*\.c$|qwen3/" if arch != "gfx90a" else "01_|qwen3/", name):
+                if re.match(wanted, name):
                     examples.append(pool.submit(example, os.path.join(TOP, "examples", name), arch, work))
-        changed = [pool.submit(mutant, m, work) for m in mutants.MUTANTS if m.isa is not False]
+        # What a litmus program shows too (mutate.py): in deep runs.
+        changed = [pool.submit(mutant, m, work) for m in mutants.MUTANTS if m.isa is not False and (DEEP or not m.sim)]
         already = set()
         for job in [*jobs, *examples]:
             try:
