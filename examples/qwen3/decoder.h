@@ -47,7 +47,7 @@ typedef struct prefill_block {
 typedef struct prefill_division {
     uint32_t width, parts, part_k;
 } prefill_division;
-enum { PREFILL_QKV, PREFILL_O, PREFILL_GATE_UP, PREFILL_DOWN, PREFILL_PRODUCTS };
+enum { PREFILL_QKV, PREFILL_O, PREFILL_GATE_UP, PREFILL_DOWN, PREFILL_HEAD, PREFILL_PRODUCTS };
 typedef struct prefill_step {
     uint32_t rows, first;         /* and its first row in prefill_rows */
     uint32_t blocks, first_block; /* likewise in prefill_blocks */
@@ -100,7 +100,9 @@ typedef struct decoder {
     act_t *attended;            /* [MAX_ROWS][heads head_dim]: the output of attention */
     act_t *gated;               /* [MAX_ROWS][columns]; with experts [MAX_ROWS top_k][columns] */
     fleet_quad *split_k;        /* split-K workspace, [chiplets][workers][SPLIT_K_QUADS] */
-    float *best; /* [chiplets][workers][MAX_ROWS]: largest logit among a worker's columns */
+    /* [chiplets][workers][MAX_ROWS], of the kernel that decodes many sequences [workers][PREFILL_TILE_ROWS]: largest
+       logit among a worker's columns */
+    float *best;
     int32_t *best_token;
     int32_t *generated; /* [sequences][limit]: the tokens that were chosen */
     float *logits;      /* [sequences][logit_steps][vocab], or null */
@@ -123,10 +125,12 @@ typedef struct decoder {
     float *parked_h, *parked_squares;
     act_t *parked_x;
     gate_state *gates;
-    /* Of the kernel that takes prompts, else null. */
-    const prefill_step *prefill;
-    const token_row *prefill_rows;
-    const prefill_block *prefill_blocks;
+    /* Of the kernel that takes prompts and of the one that decodes many sequences, else null. The latter has one step, which
+       the last task of each step changes into the next one (prefill_stays: 1). */
+    prefill_step *prefill;
+    token_row *prefill_rows;
+    prefill_block *prefill_blocks;
+    uint32_t prefill_stays;
     const prefill_end *prefill_ends;
     float *prefill_last; /* [sequences][hidden]: the residual stream of the prompts' last tokens */
     uint32_t

@@ -36,6 +36,10 @@ FLEET_KERNEL(prefill, prefill_set, PREFILL_THREADS)
 {
     FLEET_STATIC_WORKER_LOOP(prefill_set);
 }
+FLEET_KERNEL(decode_wide, wide_set, PREFILL_THREADS)
+{
+    FLEET_STATIC_WORKER_LOOP(wide_set);
+}
 #else
 FLEET_KERNEL(decode_static, task_args, THREADS)
 {

@@ -10,7 +10,12 @@
        embed -> lm_head -> draw -> next
 
    It is the first step of all sequences, but for its layers. The bits of a row depend on how many rows its step has, but not on
-   the other rows. */
+   the other rows.
+
+   More sequences than MAX_ROWS decode in such a kernel, too (nvidia/wide.h), where there are no logits to be kept or drawn from.
+   A step has a row of each running sequence, and the last tokens of the prompts are left to the first one:
+
+       embed -> [ qkv -> attend -> o -> add -> gate_up -> down -> add ] x layers -> lm_head -> next */
 #ifndef QWEN3_PREFILL_H
 #define QWEN3_PREFILL_H
 
@@ -35,7 +40,8 @@ typedef struct prefill_stage {
 typedef struct prefill_run {
     uint32_t max_rows; /* of a step; 0: the launch that decodes takes the prompts */
     uint32_t rows, steps;
-    decoder d;
+    uint32_t is_wide;              /* 1: the launch that decodes is one of decode_wide */
+    decoder d, wide;               /* of the steps, and of that launch */
     prefill_stage prompts, tokens; /* the steps, and the launch of the first tokens */
 } prefill_run;
 
@@ -56,11 +62,26 @@ static uint64_t most_parts(uint64_t workers)
     return workers * PREFILL_TILE_ROWS * PREFILL_COLUMNS;
 }
 
+/* The largest logits of each worker of decode_wide. */
+static void wide_best_buffers(decoder *d, device_memory *mem)
+{
+    const uint64_t workers = d->chiplets * d->workers, n = workers * PREFILL_TILE_ROWS;
+    float none[PREFILL_TILE_ROWS];
+    d->best = (float *)memory_get(mem, "logits", n * sizeof *d->best);
+    d->best_token = (int32_t *)memory_zeros(mem, "logits", n * sizeof *d->best_token);
+    for (uint32_t i = 0; i < PREFILL_TILE_ROWS; i++) none[i] = -INFINITY;
+    for (uint64_t i = 0; i < workers && d->best; i++) /* of workers that have no tiles */
+        if (fleet_to_device(d->best + i * PREFILL_TILE_ROWS, none, sizeof none, NULL))
+            snprintf(mem->error, ERROR_BYTES, "logits: cannot be copied to the device");
+}
+
 /* Memory for the activations of max_rows rows, and the last ones of `sequences` prompts; d: the session's. */
 static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d, const model *m,
                             uint32_t sequences)
 {
-    const uint64_t rows = padded(p->max_rows, PREFILL_TILE_ROWS);
+    const uint32_t wide_rows = p->is_wide ? sequences : 0;
+    const uint64_t rows =
+        padded(p->max_rows > wide_rows ? p->max_rows : wide_rows, PREFILL_TILE_ROWS);
     const uint64_t q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
     p->d = *d, p->d.rounds = 1;
     p->d.h = (float *)memory_get(mem, "prompts", rows * d->hidden * 4);
@@ -73,8 +94,18 @@ static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d
                                        sizeof(float));
     p->d.attended = (act_t *)memory_get(mem, "prompts", rows * q * sizeof(act_t));
     p->d.gated = (act_t *)memory_get(mem, "prompts", rows * m->ffn * sizeof(act_t));
-    p->d.prefill_last =
-        (float *)memory_get(mem, "prompts", (uint64_t)sequences * d->hidden * sizeof(float));
+    if (p->is_wide)
+        p->wide = p->d, p->wide.prefill_stays = 1, wide_best_buffers(&p->wide, mem);
+    else
+        p->d.prefill_last =
+            (float *)memory_get(mem, "prompts", (uint64_t)sequences * d->hidden * sizeof(float));
+}
+
+/* 1: so many sequences decode by decode_wide, whose attention has the queries of a row and a KV head in one fragment. */
+static uint32_t is_wide(const model *m, const prefill_run *p, uint32_t sequences)
+{
+    return p->max_rows && sequences > MAX_ROWS && sequences <= PREFILL_TILE_ROWS &&
+           m->config.heads / m->config.kv_heads <= FRAGMENT_ROWS;
 }
 
 /* Rows of steps, at most, for such a model and batch. */
@@ -94,13 +125,14 @@ static void prefill_shapes(const model *m, const decoder *d, fleet_linear *shape
     shapes[PREFILL_O] = linear_shape_of(d->hidden, q, 1);
     shapes[PREFILL_GATE_UP] = linear_shape_of(2 * m->ffn, d->hidden, 1);
     shapes[PREFILL_DOWN] = linear_shape_of(d->hidden, m->ffn, 1);
+    shapes[PREFILL_HEAD] = linear_shape_of(m->head_columns, d->hidden, 1);
 }
 /* Divides the products of all steps among the workers. *adds: 1: some of o or down have parts. */
 static void prefill_divide_steps(const model *m, const decoder *d, prefill_step *steps, uint32_t n,
                                  uint32_t *adds)
 {
-    static const epilogue ends[PREFILL_PRODUCTS] = {EPILOGUE_STORE, EPILOGUE_RESIDUAL,
-                                                    EPILOGUE_SILU, EPILOGUE_RESIDUAL};
+    static const epilogue ends[PREFILL_PRODUCTS] = {
+        EPILOGUE_STORE, EPILOGUE_RESIDUAL, EPILOGUE_SILU, EPILOGUE_RESIDUAL, EPILOGUE_ARGMAX};
     fleet_linear shapes[PREFILL_PRODUCTS];
     prefill_shapes(m, d, shapes);
     *adds = 0;
@@ -123,32 +155,71 @@ static void append_add(chain *c, const char *name, uint32_t layer, uint32_t prod
     task->product = product, task->norm = next_norm;
 }
 
+/* A task in both sets has the same number: this one stands for both. */
+typedef char the_sets_have_the_same_numbers
+    [(uint32_t)prefill_set_prefill_embed == (uint32_t)wide_set_prefill_embed &&
+             (uint32_t)prefill_set_prefill_linear == (uint32_t)task_args_linear &&
+             (uint32_t)wide_set_prefill_linear == (uint32_t)task_args_linear &&
+             (uint32_t)prefill_set_prefill_add == (uint32_t)wide_set_prefill_add
+         ? 1
+         : -1];
+
+/* From the embedding through all layers. */
+static void append_prefill_layers(chain *c)
+{
+    const model *m = c->m;
+    const decoder *d = c->d;
+    const uint32_t q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
+    append_columns(c, "embed", NO_LAYER, prefill_set_prefill_embed, m->layers[0].input_norm);
+    for (uint32_t i = 0; i < m->config.layers; i++) {
+        const model_layer *l = &m->layers[i];
+        const float *next_norm = i + 1 < m->config.layers ? l[1].input_norm : m->norm;
+        kv_t *const cache = d->cache + layer_cache_size(d) * i;
+        task_args *task = append_linear(c, "qkv", i, l->qkv, d->x, q + 2 * kv, d->hidden);
+        epilogue_store(task, d->qkv, q + 2 * kv);
+        if (d->prefill_stays)
+            task = append_task(c, "attend", i, wide_set_wide_attend, FLEET_LEVEL_DEVICE);
+        else
+            task = append_task(c, "heads", i, prefill_set_prefill_heads, FLEET_LEVEL_DEVICE);
+        task->q_norm = l->q_norm, task->k_norm = l->k_norm, task->cache = cache;
+        if (!d->prefill_stays)
+            append_task(c, "attend", i, prefill_set_prefill_attend, FLEET_LEVEL_DEVICE)->cache =
+                cache;
+        task = append_linear(c, "o", i, l->o, d->attended, d->hidden, q);
+        epilogue_residual(task, l->post_norm);
+        append_add(c, "o_add", i, PREFILL_O, l->post_norm);
+        append_dense(c, l, i, next_norm);
+        c->tasks[c->n - 2].product = PREFILL_GATE_UP;
+        append_add(c, "down_add", i, PREFILL_DOWN, next_norm);
+    }
+}
 static fleet_graph *prefill_graph(const model *m, const decoder *d, task_args *tasks)
 {
-    const uint32_t q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
     chain c;
     memset(&c, 0, sizeof c);
     c.m = m, c.d = d, c.tasks = tasks, c.g = fleet_graph_create(NULL);
     if (!c.g) return NULL;
-    append_columns(&c, "embed", NO_LAYER, prefill_set_prefill_embed, m->layers[0].input_norm);
-    for (uint32_t i = 0; i < m->config.layers; i++) {
-        const model_layer *l = &m->layers[i];
-        const float *next_norm = i + 1 < m->config.layers ? l[1].input_norm : m->norm;
-        kv_t *cache = d->cache + layer_cache_size(d) * i;
-        task_args *task = append_linear(&c, "qkv", i, l->qkv, d->x, q + 2 * kv, d->hidden);
-        epilogue_store(task, d->qkv, q + 2 * kv);
-        task = append_task(&c, "heads", i, prefill_set_prefill_heads, FLEET_LEVEL_DEVICE);
-        task->q_norm = l->q_norm, task->k_norm = l->k_norm, task->cache = cache;
-        task = append_task(&c, "attend", i, prefill_set_prefill_attend, FLEET_LEVEL_DEVICE);
-        task->cache = cache;
-        task = append_linear(&c, "o", i, l->o, d->attended, d->hidden, q);
-        epilogue_residual(task, l->post_norm);
-        append_add(&c, "o_add", i, PREFILL_O, l->post_norm);
-        append_dense(&c, l, i, next_norm);
-        c.tasks[c.n - 2].product = PREFILL_GATE_UP;
-        append_add(&c, "down_add", i, PREFILL_DOWN, next_norm);
-    }
-    append_task(&c, "keep", NO_LAYER, prefill_set_prefill_keep, FLEET_LEVEL_DEVICE);
+    append_prefill_layers(&c);
+    if (d->prefill_last)
+        append_task(&c, "keep", NO_LAYER, prefill_set_prefill_keep, FLEET_LEVEL_DEVICE);
+    return c.g;
+}
+
+/* The graph of decode_wide. */
+static fleet_graph *wide_graph(const model *m, const decoder *d, task_args *tasks)
+{
+    const layout head = layout_of(m, m->head_columns, d->hidden);
+    task_args *task;
+    chain c;
+    memset(&c, 0, sizeof c);
+    c.m = m, c.d = d, c.tasks = tasks, c.g = fleet_graph_create(NULL);
+    if (!c.g) return NULL;
+    append_prefill_layers(&c);
+    task =
+        append_product(&c, "lm_head", NO_LAYER, wide_set_wide_head, m->head, &head, d->x, MAX_ROWS);
+    task->epilogue = EPILOGUE_ARGMAX, task->product = PREFILL_HEAD;
+    append_task(&c, "next", NO_LAYER, wide_set_wide_next, FLEET_LEVEL_CU)->shape = task->shape;
+    fleet_event_external(c.g, c.before, FLEET_EXTERNAL_WAITS, 0, FLEET_SCOPE_SYSTEM);
     return c.g;
 }
 
@@ -185,7 +256,7 @@ static int later_keys(const void *a, const void *b)
     return x->row < y->row ? -1 : x->row > y->row;
 }
 
-/* Lays out the prompts of `all` from their positions on, and moves these to the last tokens: what is left of all sequences are
+/* Lays out the prompts of `all` from their positions on, for decode_wide without their last tokens, and moves these to the last tokens: what is left of all sequences are
    the first tokens to be generated. Pages that a prompt shares with an earlier one are those of rows before its own, which are
    there even in the same step, since all keys of a layer are stored before it attends. tokens: [sequences][line]. 0, or -1: no
    memory is left. */
@@ -195,15 +266,16 @@ static int prefill_lay_out(prefill_layout *l, const prefill_run *p, batch *all, 
     const uint32_t block_rows = PREFILL_QUERIES / p->d.group;
     uint32_t in_step = 0;
     memset(l, 0, sizeof *l);
-    l->rows = (token_row *)calloc(p->rows, sizeof *l->rows);
-    l->blocks = (prefill_block *)calloc(p->rows, sizeof *l->blocks);
+    l->rows = (token_row *)calloc(p->rows + 1, sizeof *l->rows);
+    l->blocks = (prefill_block *)calloc(p->rows + 1, sizeof *l->blocks);
     l->steps = (prefill_step *)calloc(p->rows + 1, sizeof *l->steps);
     l->ends = (prefill_end *)calloc(sequences, sizeof *l->ends);
     if (!l->rows || !l->blocks || !l->steps || !l->ends) return -1;
     for (uint32_t i = 0; i < sequences; i++) {
         sequence_state *s = sequence_of(all, i);
-        while (s->position < s->prompt) {
-            const uint32_t left = (uint32_t)(s->prompt - s->position), room = p->max_rows - in_step;
+        const int32_t end = s->prompt - (int32_t)p->is_wide;
+        while (s->position < end) {
+            const uint32_t left = (uint32_t)(end - s->position), room = p->max_rows - in_step;
             uint32_t n = left < block_rows ? left : block_rows;
             prefill_step *step = &l->steps[l->n_steps];
             prefill_block *block = &l->blocks[l->n_blocks++];
@@ -238,6 +310,41 @@ static int prefill_lay_out(prefill_layout *l, const prefill_run *p, batch *all, 
         qsort(l->blocks + l->steps[i].first_block, l->steps[i].blocks, sizeof *l->blocks,
               later_keys);
     return 0;
+}
+
+/* Lays out the first step of decode_wide, by position, so that its order stays that of the keys. */
+static int more_keys(const void *a, const void *b)
+{
+    const token_row *x = (const token_row *)a, *y = (const token_row *)b;
+    if (x->position != y->position) return x->position < y->position ? 1 : -1;
+    return x->sequence < y->sequence ? -1 : x->sequence > y->sequence;
+}
+static void wide_lay_out(const prefill_run *p, device_memory *mem, const model *m, batch *all,
+                         uint32_t sequences, const int32_t *tokens, uint32_t line,
+                         const page_table *pages, decoder *d)
+{
+    token_row rows[PREFILL_TILE_ROWS];
+    prefill_block blocks[PREFILL_TILE_ROWS];
+    prefill_step step;
+    for (uint32_t i = 0; i < sequences; i++) {
+        const sequence_state *s = sequence_of(all, i);
+        const uint32_t position = (uint32_t)s->position;
+        rows[i].sequence = (int32_t)i, rows[i].position = s->position;
+        rows[i].token = tokens[(size_t)i * line + position];
+        rows[i].page = pages->row[(size_t)s->table_row * pages->row_pages + position / PAGE_TOKENS];
+    }
+    qsort(rows, sequences, sizeof *rows, more_keys);
+    for (uint32_t r = 0; r < sequences; r++) {
+        blocks[r].row = r, blocks[r].rows = 1, blocks[r].position = (uint32_t)rows[r].position;
+        blocks[r].table_row = sequence_of(all, (uint32_t)rows[r].sequence)->table_row;
+    }
+    memset(&step, 0, sizeof step);
+    step.rows = step.blocks = sequences;
+    prefill_divide_steps(m, &p->d, &step, 1, &d->prefill_adds);
+    d->prefill = (prefill_step *)memory_copy(mem, "steps", &step, sizeof step);
+    d->prefill_rows = (token_row *)memory_copy(mem, "steps", rows, sequences * sizeof *rows);
+    d->prefill_blocks =
+        (prefill_block *)memory_copy(mem, "steps", blocks, sequences * sizeof *blocks);
 }
 
 static int prefill_fail(char *error, const char *why)
@@ -282,12 +389,12 @@ static int prefill_prepare(prefill_run *p, device_memory *mem, const model *m, b
     if (!mem->error[0]) {
         p->steps = l.n_steps;
         prefill_divide_steps(m, &p->d, l.steps, l.n_steps, &p->d.prefill_adds);
-        p->d.prefill = (const prefill_step *)memory_copy(mem, "prompts", l.steps,
-                                                         (uint64_t)l.n_steps * sizeof *l.steps);
-        p->d.prefill_rows = (const token_row *)memory_copy(mem, "prompts", l.rows,
-                                                           (uint64_t)l.n_rows * sizeof *l.rows);
-        p->d.prefill_blocks = (const prefill_block *)memory_copy(
-            mem, "prompts", l.blocks, (uint64_t)l.n_blocks * sizeof *l.blocks);
+        p->d.prefill = (prefill_step *)memory_copy(mem, "prompts", l.steps,
+                                                   (uint64_t)l.n_steps * sizeof *l.steps);
+        p->d.prefill_rows =
+            (token_row *)memory_copy(mem, "prompts", l.rows, (uint64_t)l.n_rows * sizeof *l.rows);
+        p->d.prefill_blocks = (prefill_block *)memory_copy(mem, "prompts", l.blocks,
+                                                           (uint64_t)l.n_blocks * sizeof *l.blocks);
         p->d.prefill_ends = (const prefill_end *)memory_copy(mem, "prompts", l.ends,
                                                              (uint64_t)l.n_ends * sizeof *l.ends);
     }
@@ -297,8 +404,26 @@ static int prefill_prepare(prefill_run *p, device_memory *mem, const model *m, b
     free(l.ends);
     desc.topology = plan->topology, desc.schedule = FLEET_SCHEDULE_STATIC;
     first.prefill_last = p->d.prefill_last;
+    if (p->is_wide) wide_lay_out(p, mem, m, all, sequences, tokens, line, pages, &p->wide);
+    if (p->is_wide && !p->rows) return mem->error[0] ? -1 : 0;
     if (prefill_stage_make(&p->prompts, mem, m, &p->d, prefill_graph, &desc)) return -1;
+    if (p->is_wide) return 0;
     return prefill_stage_make(&p->tokens, mem, m, &first, first_tokens_graph, plan);
+}
+
+/* Plans the launch that decodes, if it is one of decode_wide. */
+static int wide_plan(const prefill_run *p, device_memory *mem, const model *m,
+                     const fleet_plan_desc *desc, task_args **tasks, const task_args **device_tasks,
+                     fleet_plan **plan)
+{
+    return decoder_plan(mem, m, &p->wide, wide_graph, desc, tasks, device_tasks, plan);
+}
+static fleet_status wide_launch(fleet_state *state, const fleet_launch_desc *decode,
+                                const task_args *device_tasks)
+{
+    fleet_launch_desc d = *decode;
+    d.threads = PREFILL_THREADS, d.lds_bytes = PREFILL_LDS_BYTES, d.pipeline_bytes = 0;
+    return fleet_launch(state, &d, FLEET_KERNEL_OF(decode_wide), device_tasks);
 }
 
 /* Enqueues all steps, and the launch of the first tokens, which is as `decode` by this kernel. The launch that decodes follows
@@ -311,7 +436,7 @@ static fleet_status prefill_launch(prefill_run *p, const fleet_launch_desc *deco
     if (!p->rows) return FLEET_OK;
     d.steps = p->steps, d.threads = PREFILL_THREADS, d.lds_bytes = PREFILL_LDS_BYTES;
     status = fleet_launch(&p->prompts.state, &d, FLEET_KERNEL_OF(prefill), p->prompts.device_tasks);
-    if (status) return status;
+    if (status || p->is_wide) return status;
     d = *decode, d.steps = 1;
     if (decode->steps) d.trace = NULL; /* it is of the last step */
     return fleet_launch(&p->tokens.state, &d, kernel, p->tokens.device_tasks);
@@ -322,7 +447,7 @@ static fleet_status prefill_wait(prefill_run *p, const fleet_state **state)
     fleet_status status;
     if (!p->rows) return FLEET_OK;
     *state = &p->prompts.state;
-    if ((status = fleet_state_wait(&p->prompts.state, NULL)) != 0) return status;
+    if ((status = fleet_state_wait(&p->prompts.state, NULL)) != 0 || p->is_wide) return status;
     *state = &p->tokens.state;
     return fleet_state_wait(&p->tokens.state, NULL);
 }
@@ -367,6 +492,25 @@ static fleet_status prefill_wait(prefill_run *p, const fleet_state **state)
 static void prefill_free(prefill_run *p)
 {
     FLEET_UNUSED(p);
+}
+static uint32_t is_wide(const model *m, const prefill_run *p, uint32_t sequences)
+{
+    FLEET_UNUSED(m), FLEET_UNUSED(p), FLEET_UNUSED(sequences);
+    return 0;
+}
+static int wide_plan(const prefill_run *p, device_memory *mem, const model *m,
+                     const fleet_plan_desc *desc, task_args **tasks, const task_args **device_tasks,
+                     fleet_plan **plan)
+{
+    FLEET_UNUSED(p), FLEET_UNUSED(mem), FLEET_UNUSED(m), FLEET_UNUSED(desc), FLEET_UNUSED(tasks);
+    FLEET_UNUSED(device_tasks), FLEET_UNUSED(plan);
+    return -1;
+}
+static fleet_status wide_launch(fleet_state *state, const fleet_launch_desc *decode,
+                                const task_args *device_tasks)
+{
+    FLEET_UNUSED(state), FLEET_UNUSED(decode), FLEET_UNUSED(device_tasks);
+    return FLEET_ERROR_UNSUPPORTED;
 }
 #endif /* FLEET_CUDA */
 

@@ -152,6 +152,10 @@ static int session_buffers(session *s)
     if (!s->desc.split_blocks)
         s->prefill.max_rows =
             prefill_rows_of(s->m, s->desc.prefill_rows, (uint64_t)n * s->desc.context);
+    /* The other launches keep logits, and have other schedules. */
+    if (s->desc.schedule == FLEET_SCHEDULE_STATIC && !s->desc.unfused && !s->desc.unaware &&
+        !desc.logit_steps)
+        s->prefill.is_wide = is_wide(s->m, &s->prefill, n);
     if (s->prefill.max_rows) prefill_buffers(&s->prefill, mem, d, s->m, n);
     return mem->error[0] ? -1 : 0;
 }
@@ -389,20 +393,25 @@ static int session_prefill(session *s, const int32_t *tokens, uint32_t line)
     const fleet_plan_desc plan = session_plan_desc(s);
     const uint32_t rows = prefill_tokens(s->first, s->sequences);
     if (!s->prefill.max_rows || rows < (s->desc.prefill_rows ? 1 : PREFILL_LEAST)) return 0;
-    s->prefill.rows = rows;
+    s->prefill.rows = s->prefill.is_wide ? rows - s->sequences : rows;
     s->first->prompt_rows += rows - s->sequences; /* the first step counts the last ones */
     return prefill_prepare(&s->prefill, &s->memory, s->m, s->first, s->sequences, tokens, line,
                            &s->pages, &s->d, &plan);
 }
-/* The steps of the launch that decodes; the first one may have had a launch of its own. */
+/* Whether the first step has a launch of its own. */
+static uint32_t has_first_launch(const session *s)
+{
+    return s->prefill.rows && !s->prefill.is_wide;
+}
+/* The steps of the launch that decodes. */
 static uint32_t session_decode_steps(const session *s)
 {
-    return s->steps - (s->prefill.rows != 0);
+    return s->steps - has_first_launch(s);
 }
 /* Whether step number `step`, from 0 on, has ended. -1: that cannot be known. */
 static inline int session_step_ended(session *s, uint32_t step)
 {
-    const uint32_t has_own = s->prefill.rows != 0;
+    const uint32_t has_own = has_first_launch(s);
     prefill_stage *first = &s->prefill.tokens;
     uint32_t done = 0;
     if (s->m->ranks > 1)
@@ -474,8 +483,10 @@ static int session_prepare(session *s, const request *requests, uint32_t n)
     if (session_batch(s, requests, n) || session_buffers(s) || session_upload_tokens(s, requests) ||
         session_upload_sampling(s, requests) || (m->ranks > 1 && session_ranks(s)))
         return -1;
-    if (decoder_plan(&s->memory, m, &s->d, decoder_graph, &p, &s->tasks, &s->device_tasks,
-                     &s->plan))
+    if (s->prefill.is_wide
+            ? wide_plan(&s->prefill, &s->memory, m, &p, &s->tasks, &s->device_tasks, &s->plan)
+            : decoder_plan(&s->memory, m, &s->d, decoder_graph, &p, &s->tasks, &s->device_tasks,
+                           &s->plan))
         return -1;
     state.placement = desc->placement, state.seed = desc->seed ? desc->seed : 1;
     if (m->ranks > 1) state.peers = &s->d.peers;
@@ -545,7 +556,9 @@ static int session_run(session *s)
     d.peer_limit_ns = s->desc.peer_limit_ns;
     if (s->trace_made) d.trace = &s->trace;
     status = prefill_launch(&s->prefill, &d, kernel);
-    if (!status && d.steps) status = fleet_launch(&s->state, &d, kernel, s->device_tasks);
+    if (!status && d.steps)
+        status = s->prefill.is_wide ? wide_launch(&s->state, &d, s->device_tasks)
+                                    : fleet_launch(&s->state, &d, kernel, s->device_tasks);
     if (!status) status = session_wait(s, &state);
     interrupted =
         status == FLEET_ERROR_ABORTED && __atomic_load_n(&s->interrupted, __ATOMIC_ACQUIRE);

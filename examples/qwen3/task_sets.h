@@ -16,6 +16,7 @@
 #include "nvidia/attention.h"
 #include "nvidia/prefill.h"
 #include "nvidia/wgmma.h"
+#include "nvidia/wide.h"
 #elif defined(FLEET_HOST)
 #include "host/attention.h"
 #else
@@ -83,6 +84,14 @@ DECODER_DISPATCH(served_large_m, SERVED_LARGE_M_TASKS, LARGE_M_STREAMS)
     TILE_(P, prefill_attend) TILE_(P, prefill_heads) TILE_(P, prefill_add) TILE_(P, prefill_keep)
 typedef task_args prefill_set;
 FLEET_DISPATCH(prefill_set, PREFILL_TASKS)
+
+/* Those that decode many sequences. */
+#define WIDE_TASKS(TILE_, P)                                                                       \
+    TILE_(P, prefill_embed)                                                                        \
+    TILE_(P, prefill_linear)                                                                       \
+    TILE_(P, wide_attend) TILE_(P, wide_head) TILE_(P, prefill_add) TILE_(P, wide_next)
+typedef task_args wide_set;
+FLEET_DISPATCH(wide_set, WIDE_TASKS)
 #endif
 
 #endif /* QWEN3_TASK_SETS_H */

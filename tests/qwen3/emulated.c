@@ -859,6 +859,14 @@ static void emulated_store_relaxed(uint32_t *at, uint32_t value)
     __atomic_store_n(at, value, __ATOMIC_RELAXED);
 }
 
+static uint32_t finishes; /* threads that ended the launch */
+static fleet_status emulated_finish(const fleet_ctx *ctx)
+{
+    (void)ctx;
+    __atomic_fetch_add(&finishes, 1, __ATOMIC_RELAXED);
+    return FLEET_OK;
+}
+
 /* ---- the tasks, on top of all this ---- */
 
 #define fleet_wave_size emulated_wave_size
@@ -885,10 +893,11 @@ static void emulated_store_relaxed(uint32_t *at, uint32_t value)
 #define fleet_producer_await_task emulated_span_await_step
 #define fleet_add_relaxed_device emulated_add_relaxed
 #define fleet_store_relaxed_device emulated_store_relaxed
+#define fleet_finish emulated_finish
 #define DECODER_STAGES RING
 #include "examples/qwen3/nvidia/attention.h"
-#include "examples/qwen3/nvidia/prefill.h"
 #include "examples/qwen3/nvidia/wgmma.h"
+#include "examples/qwen3/nvidia/wide.h"
 #include "examples/qwen3/panels.h"
 #include "examples/qwen3/tasks/moe.h"
 
@@ -2102,10 +2111,16 @@ static void run_prefill_attend(const fleet_ctx *ctx, void *args)
     if (prefill_attend(*ctx, (const task_args *)args)) complain("a tile fails", 0);
 }
 
+static void run_wide_attend(const fleet_ctx *ctx, void *args)
+{
+    if (wide_attend(*ctx, (const task_args *)args)) complain("a tile fails", 0);
+}
+
 typedef struct prefill_attention {
     uint32_t head_dim, heads, kv_heads, workers;
     uint32_t parts; /* of queries, keys and values, as their product leaves them */
     uint32_t position[SEQUENCES], rows[SEQUENCES];
+    uint32_t is_wide; /* 1: that of decode_wide, whose sequences have a row each */
 } prefill_attention;
 
 static void check_prefill_attention(test_run *t, const prefill_attention *c, uint32_t number)
@@ -2158,8 +2173,12 @@ static void check_prefill_attention(test_run *t, const prefill_attention *c, uin
     a.o.d = a.d;
     may_copy.from = a.o.cache, may_copy.values = layer_cache_size(&a.d);
     memset(&may_read, 0, sizeof may_read);
-    launch_prefill(run_prefill_heads, &a.o, c->workers);
-    if (!complaint[0]) launch_prefill(run_prefill_attend, &a.o, c->workers);
+    if (c->is_wide) {
+        launch_prefill(run_wide_attend, &a.o, c->workers);
+    } else {
+        launch_prefill(run_prefill_heads, &a.o, c->workers);
+        if (!complaint[0]) launch_prefill(run_prefill_attend, &a.o, c->workers);
+    }
     if (complaint[0]) test_fail(t, __FILE__, __LINE__, "case %u: %s", number, complaint);
     for (uint32_t r = 0; r < rows; r++)
         for (uint32_t head = 0; head < c->heads && !t->failed_here; head++) {
@@ -2189,13 +2208,30 @@ static void check_prefill_attention(test_run *t, const prefill_attention *c, uin
 static void prompts_attention_is_near_a_plain_one(test_run *t)
 {
     static const prefill_attention cases[] = {
-        {16, 2, 1, 1, 1, {0, 0}, {1, 70}},   {128, 4, 1, 1, 1, {110, 0}, {35, 3}},
-        {40, 8, 1, 2, 1, {545, 3}, {2, 30}}, {64, 5, 1, 1, 1, {14, 0}, {40, 0}},
-        {16, 4, 4, 1, 1, {0, 0}, {3, 40}},   {32, 3, 3, 2, 4, {5, 0}, {7, 9}},
+        {16, 2, 1, 1, 1, {0, 0}, {1, 70}, 0},   {128, 4, 1, 1, 1, {110, 0}, {35, 3}, 0},
+        {40, 8, 1, 2, 1, {545, 3}, {2, 30}, 0}, {64, 5, 1, 1, 1, {14, 0}, {40, 0}, 0},
+        {16, 4, 4, 1, 1, {0, 0}, {3, 40}, 0},   {32, 3, 3, 2, 4, {5, 0}, {7, 9}, 0},
     };
     drawn = 6;
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (is_part() && i) continue;
+        check_prefill_attention(t, &cases[i], i);
+        if (t->failed_here) return;
+    }
+}
+
+/* Likewise where each sequence has a row; with more items than warps, fewer pages than stages, a row that begins a page and
+   one that ends one, groups of one and of eight, and parts. */
+static void wide_attention_is_near_a_plain_one(test_run *t)
+{
+    static const prefill_attention cases[] = {
+        {128, 8, 2, 1, 1, {560, 15}, {1, 1}, 1}, {16, 8, 1, 2, 1, {0, 16}, {1, 1}, 1},
+        {40, 5, 5, 1, 3, {100, 95}, {1, 1}, 1},  {64, 15, 3, 1, 2, {33, 47}, {1, 1}, 1},
+        {16, 12, 12, 1, 1, {40, 7}, {1, 1}, 1},
+    };
+    drawn = 8;
+    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (is_part() && i != 3) continue;
         check_prefill_attention(t, &cases[i], i);
         if (t->failed_here) return;
     }
@@ -2348,6 +2384,159 @@ static void layers_of_all_sizes_are_divided_once(test_run *t)
     }
 }
 
+static void run_wide_head(const fleet_ctx *ctx, void *args)
+{
+    if (wide_head(*ctx, (const task_args *)args)) complain("a tile fails", 0);
+}
+static fleet_status ended;
+static void run_wide_next(const fleet_ctx *ctx, void *args)
+{
+    const fleet_status status = wide_next(*ctx, (const task_args *)args);
+    if (ctx->thread == 0) ended = status;
+}
+
+/* Steps of decode_wide, but for its layers: the head finds the largest logit of each row, of equal ones the first token's, and
+   rows go on until their sequences end, by a limit or a token. Products are exact. */
+typedef struct wide_case {
+    uint32_t sequences, hidden, vocab, workers;
+} wide_case;
+static void check_wide_steps(test_run *t, const wide_case *c, uint32_t number)
+{
+    enum { STEPS = 3, LINE = CONTEXT + 1, EOS = 1 };
+    const uint32_t n = c->sequences, k = c->hidden, columns = ceil_div(c->vocab, TILE_N) * TILE_N;
+    const uint32_t padded_k = ceil_div(k, K_ALIGN) * K_ALIGN, parts = ceil_div(k, SQUARED_COLUMNS);
+    uint16_t *x = halves((size_t)PREFILL_TILE_ROWS * k),
+             *weights = halves((size_t)columns * padded_k);
+    float *plain = floats_of((size_t)columns * k), *squares = floats_of((size_t)n * parts);
+    uint8_t *marked = (uint8_t *)malloc((size_t)PREFILL_TILE_ROWS * k / BLOCK_K);
+    static batch all[MAX_ROUNDS];
+    static int32_t tokens[MAX_SEQUENCES * LINE], generated[MAX_SEQUENCES * STEPS];
+    static uint32_t table[MAX_SEQUENCES * TABLE_PAGES];
+    static token_row row[PREFILL_TILE_ROWS];
+    static prefill_block block[PREFILL_TILE_ROWS];
+    float *best = floats_of((size_t)c->workers * PREFILL_TILE_ROWS);
+    int32_t *best_token =
+        (int32_t *)calloc((size_t)c->workers * PREFILL_TILE_ROWS, sizeof *best_token);
+    prefill_step step_of = {n, 0, n, 0, 0, 0, {{0, 0, 0}}};
+    uint32_t running = n;
+    static task_args o;
+    if (!best_token || !marked) abort();
+    memset(marked, 1, (size_t)PREFILL_TILE_ROWS * k / BLOCK_K);
+    memset(weights, 0, (size_t)columns * padded_k * 2);
+    memset(all, 0, sizeof all);
+    memset(&o, 0, sizeof o);
+    o.shape.n = columns, o.shape.k = k, o.shape.tile_n = TILE_N, o.inner_k = STAGE_K;
+    o.panel_bytes = TILE_N * padded_k * 2, o.weights = weights, o.x = x;
+    o.epilogue = EPILOGUE_ARGMAX, o.product = PREFILL_HEAD, o.rmsnorm = 1;
+    o.d.hidden = k, o.d.eps = 1e-6f, o.d.vocab = c->vocab, o.d.squares = squares;
+    o.d.prefill = &step_of, o.d.prefill_rows = row, o.d.prefill_blocks = block;
+    o.d.prefill_stays = 1, o.d.chiplets = 1, o.d.workers = c->workers;
+    o.d.best = best, o.d.best_token = best_token, o.d.b = all, o.d.limit = STEPS;
+    o.d.tokens = tokens, o.d.context = CONTEXT, o.d.generated = generated;
+    o.d.page_table = table, o.d.table_pages = TABLE_PAGES;
+    step_of.division[PREFILL_HEAD] = prefill_divide(&o.shape, EPILOGUE_ARGMAX, n, c->workers);
+    CHECK_INT(step_of.division[PREFILL_HEAD].parts, 1);
+    for (uint32_t i = 0; i < c->workers * PREFILL_TILE_ROWS; i++) best[i] = -INFINITY;
+    for (uint32_t i = 0; i < MAX_SEQUENCES * TABLE_PAGES; i++) table[i] = i * 7 + 1;
+    for (uint32_t i = 0; i < MAX_SEQUENCES * LINE; i++) tokens[i] = (int32_t)draw(1000) + 5000;
+    for (uint32_t i = 0; i < MAX_ROUNDS; i++) all[i].n_eos = 1, all[i].eos[0] = EOS;
+    for (uint32_t r = 0; r < n; r++) { /* the rows are of the sequences from the last one on */
+        const uint32_t i = n - 1 - r;
+        sequence_state *s = sequence_of(all, i);
+        s->position = (int32_t)draw(40), s->limit = 1 + (int32_t)draw(STEPS);
+        s->known = s->position + 1 + (i % 5 == 0); /* of some the first token is known */
+        s->table_row = (i + 3) % n;
+        row[r].sequence = (int32_t)i, row[r].position = s->position;
+        block[r].row = r, block[r].rows = 1, block[r].position = (uint32_t)s->position;
+        block[r].table_row = s->table_row;
+    }
+    /* Weights of few values, so that many logits are equal. */
+    for (uint32_t j = 0; j < columns; j++)
+        for (uint32_t i = 0; i < k; i++) {
+            plain[j * k + i] = j < c->vocab ? (float)draw(3) - 1 : 9;
+            weights[j / TILE_N * (o.panel_bytes / 2) + weight_at(j % TILE_N, i, 1, STAGE_K)] =
+                bf16_of_float(plain[j * k + i]);
+        }
+    memset(&may_read, 0, sizeof may_read);
+    may_read.from = x, may_read.rows = PREFILL_TILE_ROWS * k / BLOCK_K, may_read.width = BLOCK_K;
+    may_read.marked = marked;
+    may_copy.from = weights, may_copy.values = (size_t)columns * padded_k;
+    for (uint32_t turn = 0; running && !t->failed_here; turn++) {
+        batch before[MAX_ROUNDS];
+        token_row was[PREFILL_TILE_ROWS];
+        uint32_t left = 0;
+        memcpy(before, all, sizeof before), memcpy(was, row, sizeof was);
+        for (uint32_t r = 0; r < running; r++)
+            for (uint32_t i = 0; i < k; i++) {
+                const float value = (float)draw(5) - 2;
+                float *sum = &squares[r * parts + i / SQUARED_COLUMNS];
+                x[prefill_at(r, i, k)] = bf16_of_float(value);
+                *sum = (i % SQUARED_COLUMNS ? *sum : 0) + value * value;
+            }
+        finishes = 0;
+        launch_prefill(run_wide_head, &o, c->workers);
+        if (!complaint[0]) launch_prefill(run_wide_next, &o, 1);
+        if (complaint[0]) test_fail(t, __FILE__, __LINE__, "case %u: %s", number, complaint);
+        CHECK_INT(ended, FLEET_OK);
+        for (uint32_t r = 0; r < running && !t->failed_here; r++) {
+            const uint32_t i = (uint32_t)was[r].sequence;
+            const sequence_state *s = sequence_of(all, i), *old = sequence_of(before, i);
+            const int32_t position = old->position + 1;
+            double most = -INFINITY;
+            int32_t want = 0;
+            for (uint32_t j = 0; j < c->vocab; j++) {
+                double logit = 0;
+                for (uint32_t e = 0; e < k; e++)
+                    logit +=
+                        (double)float_of_bf16(x[prefill_at(r, e, k)]) * (double)plain[j * k + e];
+                if (logit > most) most = logit, want = (int32_t)j;
+            }
+            CHECK_INT(generated[i * STEPS + (uint32_t)old->generated], want);
+            CHECK_INT(s->generated, old->generated + 1);
+            CHECK_INT(s->position, position);
+            CHECK_INT(s->limit, position >= s->known && want == EOS ? s->generated : old->limit);
+            if (s->generated == s->limit) continue;
+            CHECK_INT(row[left].sequence, i);
+            CHECK_INT(row[left].position, position);
+            CHECK_INT(row[left].token,
+                      position < s->known ? tokens[i * LINE + (uint32_t)position] : want);
+            CHECK_INT(row[left].page,
+                      table[s->table_row * TABLE_PAGES + (uint32_t)position / PAGE_TOKENS]);
+            CHECK_INT(block[left].row, left);
+            CHECK_INT(block[left].position, position);
+            CHECK_INT(block[left].table_row, s->table_row);
+            left++;
+        }
+        CHECK_INT(step_of.rows, left);
+        CHECK_INT(step_of.blocks, left);
+        CHECK_INT(finishes, left ? 0 : PREFILL_THREADS);
+        running = left;
+    }
+    /* A logit that is not finite ends the launch, and its sequence is named. */
+    step_of.rows = n;
+    for (uint32_t r = 0; r < n; r++)
+        row[r].sequence = (int32_t)r, sequence_of(all, r)->generated = 0;
+    for (uint32_t i = 0; i < c->workers * PREFILL_TILE_ROWS; i++) best[i] = 0;
+    best[n - 1] = INFINITY, best_token[n - 1] = 77;
+    launch_prefill(run_wide_next, &o, 1);
+    CHECK_INT(ended, FLEET_ERROR_ARGUMENT);
+    CHECK_INT(all[(n - 1) / MAX_ROWS].bad_sequence, 1 + (n - 1) % MAX_ROWS);
+    CHECK_INT(all[(n - 1) / MAX_ROWS].bad_token, 77);
+    free(x), free(weights), free(plain), free(squares), free(marked), free(best), free(best_token);
+    may_copy.values = 0;
+}
+static void wide_steps_choose_tokens(test_run *t)
+{
+    static const wide_case cases[] = {
+        {70, 64, 200, 2}, {256, 64, 100, 1}, {130, 128, 500, 4}, {3, 64, 70, 3}};
+    drawn = 9;
+    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (is_part() && i != 3) continue;
+        check_wide_steps(t, &cases[i], i);
+        if (t->failed_here) return;
+    }
+}
+
 static void list(test_run *t)
 {
     TEST(products_are_exact);
@@ -2361,6 +2550,8 @@ static void list(test_run *t)
     TEST(prompts_are_embedded);
     TEST(prompts_products_are_exact);
     TEST(prompts_attention_is_near_a_plain_one);
+    TEST(wide_attention_is_near_a_plain_one);
+    TEST(wide_steps_choose_tokens);
 }
 
 TEST_MAIN(list)

@@ -19,6 +19,7 @@
 
 #include "attention.h"
 #include "../backend_nvidia.h"
+#include "../tasks/sample.h"
 
 #define PREFILL_QUERIES 128u /* of a block of attention */
 #define PREFILL_ROWS 2048u   /* rows of a step, at most */
@@ -72,7 +73,8 @@ FLEET_HOST_DEVICE prefill_division prefill_divide(const fleet_linear *shape, epi
             uint64_t bytes = ceil_div(tiles * parts, workers) *
                              ((uint64_t)part_k * (tile_rows + width) * 2 + PREFILL_ITEM);
             if (parts > 1) {
-                if (end == EPILOGUE_SILU || tiles * parts > workers) break;
+                if (end == EPILOGUE_SILU || end == EPILOGUE_ARGMAX || tiles * parts > workers)
+                    break;
                 bytes += 2 * parts * sums_bytes;
                 if (end == EPILOGUE_RESIDUAL) bytes += PREFILL_ADDING + 6 * sums_bytes;
             } else if (end == EPILOGUE_RESIDUAL && width > RESIDUAL_COLUMNS) {
@@ -367,6 +369,37 @@ FLEET_DEVICE void add_residual(const task_args *task, const float *sum, uint32_t
     }
 }
 
+/* Keeps the largest logit of each row among the worker's columns; is_first: 1: of its first tile. The same lane has a row in
+   all tiles. */
+FLEET_DEVICE void keep_best(const decoder *d, const float *sums, const float *scale, uint32_t row,
+                            uint32_t column, uint32_t rows, uint32_t worker, uint32_t is_first,
+                            const uint32_t blocks, const uint32_t width)
+{
+    UNROLLED
+    for (uint32_t n = 0; n < 2 * blocks; n++) {
+        const float *sum = sums + n / 2 * (width / 2) + n % 2 * 2;
+        const uint32_t r = scaled_row(row, n), at = worker * PREFILL_TILE_ROWS + r;
+        float best = -INFINITY;
+        int32_t token = 0;
+        UNROLLED
+        for (uint32_t j = 0; j < width / 4; j++) {
+            const uint32_t c = column + j / 2 * 8 + j % 2;
+            const float logit = nan_to_inf(sum[j / 2 * 4 + j % 2] * scale[n]);
+            if (c < d->vocab && logit > best) best = logit, token = (int32_t)c;
+        }
+        UNROLLED
+        for (uint32_t bit = 1; bit < 4; bit *= 2) {
+            const float other = shuffle_xor(best, bit);
+            const int32_t its =
+                (int32_t)word_of_float(shuffle_xor(float_of_word((uint32_t)token), bit));
+            if (is_better(other, its, best, token)) best = other, token = its;
+        }
+        if (r >= rows || own_lane() % 4) continue;
+        if (is_first || is_better(best, token, d->best[at], d->best_token[at]))
+            d->best[at] = best, d->best_token[at] = token;
+    }
+}
+
 /* row, column: the lane's first ones. parts: of the product; part: which one this is. */
 FLEET_DEVICE void prefill_epilogue(const task_args *task, const float *sums, const float *scale,
                                    uint32_t row, uint32_t column, uint32_t rows, uint32_t parts,
@@ -404,11 +437,11 @@ FLEET_DEVICE void prefill_epilogue(const task_args *task, const float *sums, con
     }
 }
 
-/* blocks: of 64 rows that a warpgroup has, every other one of the tile; width: columns. Both are constants. Blocks that do
-   not exist are multiplied too; their sums are ignored. */
+/* blocks: of 64 rows that a warpgroup has, every other one of the tile; width: columns; is_head: 1: logits, whose largest ones
+   are kept. All are constants. Blocks that do not exist are multiplied too; their sums are ignored. */
 FLEET_DEVICE void prefill_product(const fleet_ctx *ctx, const task_args *task,
                                   const prefill_items *t, uint32_t rows, const uint32_t blocks,
-                                  const uint32_t width)
+                                  const uint32_t width, const uint32_t is_head)
 {
     const uint32_t x_bytes = blocks * 128 * STAGE_ROW_BYTES,
                    stage_bytes = x_bytes + width * STAGE_ROW_BYTES,
@@ -453,8 +486,12 @@ FLEET_DEVICE void prefill_product(const fleet_ctx *ctx, const task_args *task,
         }
         wgmma_wait_all();
         mbar_arrive_if(used, 1);
-        prefill_epilogue(task, sum, scale, own_row, item.column + own_lane() % 4 * 2, rows,
-                         t->parts, item.part, blocks, width);
+        if (is_head)
+            keep_best(&task->d, sum, scale, own_row, item.column + own_lane() % 4 * 2, rows,
+                      prefill_worker(ctx), i < workers, blocks, width);
+        else
+            prefill_epilogue(task, sum, scale, own_row, item.column + own_lane() % 4 * 2, rows,
+                             t->parts, item.part, blocks, width);
     }
     fleet_barrier(ctx);
     ring_close(ctx, &ring);
@@ -471,30 +508,35 @@ FLEET_DEVICE const task_args *prefill_args(const fleet_ctx *ctx, const task_args
 }
 FLEET_DEVICE const prefill_step *prefill_step_of(const fleet_ctx *ctx, const decoder *d)
 {
-    return d->prefill + ctx->step;
+    return d->prefill + (d->prefill_stays ? 0 : ctx->step);
 }
-FLEET_TILE(prefill_linear, task_args)
+FLEET_DEVICE fleet_status prefill_products(const fleet_ctx *ctx, const task_args *args,
+                                           const uint32_t is_head)
 {
-    const task_args *task = prefill_args(&ctx, args);
-    const prefill_step *step = prefill_step_of(&ctx, &task->d);
+    const task_args *task = prefill_args(ctx, args);
+    const prefill_step *step = prefill_step_of(ctx, &task->d);
     const uint32_t rows = step->rows, is_small = rows <= PREFILL_TILE_ROWS / 2;
     const prefill_division *by = &step->division[task->product];
     const uint32_t width = by->width;
     const prefill_items t = prefill_items_of(task, by, rows);
-    FLEET_UNUSED(at);
     if (is_small && width == 64)
-        prefill_product(&ctx, task, &t, rows, 1, 64);
+        prefill_product(ctx, task, &t, rows, 1, 64, is_head);
     else if (is_small && width == 128)
-        prefill_product(&ctx, task, &t, rows, 1, 128);
+        prefill_product(ctx, task, &t, rows, 1, 128, is_head);
     else if (is_small)
-        prefill_product(&ctx, task, &t, rows, 1, 192);
+        prefill_product(ctx, task, &t, rows, 1, 192, is_head);
     else if (width == 64)
-        prefill_product(&ctx, task, &t, rows, 2, 64);
+        prefill_product(ctx, task, &t, rows, 2, 64, is_head);
     else if (width == 128)
-        prefill_product(&ctx, task, &t, rows, 2, 128);
+        prefill_product(ctx, task, &t, rows, 2, 128, is_head);
     else
-        prefill_product(&ctx, task, &t, rows, 2, 192);
+        prefill_product(ctx, task, &t, rows, 2, 192, is_head);
     return FLEET_OK;
+}
+FLEET_TILE(prefill_linear, task_args)
+{
+    FLEET_UNUSED(at);
+    return prefill_products(&ctx, args, 0);
 }
 
 /* Stores a lane's four columns of the residual stream from c on, the next product's input and, by each lane that begins

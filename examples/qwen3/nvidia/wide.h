@@ -1,0 +1,311 @@
+/* nvidia/wide.h: the tasks of a kernel that decodes more sequences than MAX_ROWS in a step, beside those of the kernel that
+   takes prompts (prefill.h in this folder has its products; ../prefill.h has the graph). A step has a row of each running
+   sequence, up to PREFILL_TILE_ROWS.
+
+   In attention a warp has a row and a KV head at a time, and nothing in common with the others: it copies the pages to stages
+   of its own in LDS, ahead of what it multiplies and across items, with mma.sync as in attention.h. So nothing is split, and
+   sums are added in an order that depends on the position alone. All warps have items at the same time, and together as many
+   bytes in flight as memory needs. */
+#ifndef QWEN3_NVIDIA_WIDE_H
+#define QWEN3_NVIDIA_WIDE_H
+
+#include "prefill.h"
+
+#define WIDE_STAGES 3u /* of a warp */
+#define WIDE_STAGE_BYTES (KV_BLOCK_VALUES * 2)
+#define WIDE_QUERIES_AT (PREFILL_WARPS * WIDE_STAGES * WIDE_STAGE_BYTES)
+#define WIDE_QUERY_BYTES (FRAGMENT_ROWS * QUERY_STRIDE * 2) /* of a warp */
+typedef char
+    wide_stages_fit[WIDE_QUERIES_AT + PREFILL_WARPS * WIDE_QUERY_BYTES <= PREFILL_STAGES_BYTES &&
+                            PREFILL_WARPS * WIDE_STAGES * 8 <= PREFILL_MBARS * MBARS_BYTES
+                        ? 1
+                        : -1];
+
+#if HAS_PREFILL
+
+/* ---- attention ---- */
+
+/* The warp's n-th row and KV head. Rows come in the order of their keys, so warps take them there and back. */
+FLEET_DEVICE uint32_t wide_item(const fleet_ctx *ctx, uint32_t n)
+{
+    const uint32_t workers = prefill_workers(ctx), warps = workers * PREFILL_WARPS;
+    const uint32_t warp = own_warp() * workers + prefill_worker(ctx);
+    return n * warps + (n % 2 ? warps - 1 - warp : warp);
+}
+
+/* The pages that a warp copies, of all its items one after the other. */
+typedef struct page_copies {
+    uint32_t lds, mbars;     /* of the warp's stages */
+    uint32_t copied, read;   /* pages */
+    uint32_t n, items;       /* the item, of how many */
+    uint32_t next, end;      /* its next page, and how many it has */
+    const uint32_t *numbers; /* of its pages */
+    const kv_t *pages;       /* of its KV head */
+    warp_words some;         /* up to 32 of the numbers */
+} page_copies;
+
+/* Copies the next page, if there is one, to the stage whose page was read last. */
+FLEET_DEVICE void wide_copy(page_copies *c, const fleet_ctx *ctx, const task_args *task)
+{
+    const decoder *d = &task->d;
+    const uint32_t stage = c->copied % WIDE_STAGES;
+    uint32_t number;
+    if (c->next == c->end) {
+        const uint32_t i = wide_item(ctx, c->n);
+        const prefill_block *b = d->prefill_blocks + i / d->kv_heads;
+        if (i >= c->items) return;
+        c->n++, c->next = 0, c->end = b->position / PAGE_TOKENS + 1;
+        c->numbers = pages_of(d, b->table_row);
+        c->pages = kv_page(d, task->cache, i % d->kv_heads, 0);
+    }
+    if (c->next % 32 == 0) c->some = load_warp_words(c->numbers + c->next, c->end - c->next);
+    number = warp_word(c->some, c->next % 32);
+    fleet_wave_barrier(); /* all lanes have read what was in the stage */
+    if (own_lane() == 0) {
+        mbar_expect(c->mbars + stage * 8, WIDE_STAGE_BYTES);
+        copy_bulk(c->lds + stage * WIDE_STAGE_BYTES, c->pages + (size_t)number * KV_BLOCK_VALUES,
+                  WIDE_STAGE_BYTES, c->mbars + stage * 8);
+    }
+    c->next++, c->copied++;
+}
+
+/* A key and a value that a lane appends: the elements 2 l and 2 l + 1 of each, and the two that are half a head further. */
+typedef struct appended_head {
+    roped_head key;
+    vec2 low, high; /* of the value */
+} appended_head;
+FLEET_DEVICE void append_head(const decoder *d, kv_t *page, uint32_t position,
+                              const appended_head *a)
+{
+    const uint32_t half = d->head_dim / 2, j = 2 * own_lane(), at = position % PAGE_TOKENS;
+    if (j >= half) return;
+    store_kv2(page + key_at(d, at, j), a->key.low[0], a->key.low[1]);
+    store_kv2(page + key_at(d, at, j + half), a->key.high[0], a->key.high[1]);
+    store_kv2(page + value_at(d, at, j), a->low.value[0], a->low.value[1]);
+    store_kv2(page + value_at(d, at, j + half), a->high.value[0], a->high.value[1]);
+}
+
+/* Adds the parts of an item's heads, if there are several: its queries, its key and its value. */
+FLEET_DEVICE void wide_parts(const decoder *d, float *row, uint32_t head, uint32_t parts,
+                             size_t stride)
+{
+    const uint32_t dim = d->head_dim, half = dim / 2, j = 2 * own_lane(), all = d->group + 2;
+    for (uint32_t first = 0; parts > 1 && first < all; first += HEADS_LOADED) {
+        float *some[HEADS_LOADED];
+        UNROLLED
+        for (uint32_t n = 0; n < HEADS_LOADED; n++) {
+            const uint32_t i = first + n;
+            const uint32_t own =
+                i < d->group ? head * d->group + i : d->heads + (i - d->group) * d->kv_heads + head;
+            some[n] = i < all && j < half ? row + own * dim : NULL;
+        }
+        add_head_parts(some, j, half, parts, stride);
+    }
+}
+
+/* Applies norm and RoPE to an item's queries, which go to the warp's LDS, and to its key. */
+FLEET_DEVICE appended_head wide_heads(const task_args *task, const prefill_block *b, uint32_t head,
+                                      kv_t *queries, uint32_t parts, uint32_t rows)
+{
+    const decoder *d = &task->d;
+    const uint32_t dim = d->head_dim, half = dim / 2, j = 2 * own_lane(), mine = j < half ? j : 0;
+    const uint32_t width = (d->heads + 2 * d->kv_heads) * dim;
+    float *row = d->qkv + (size_t)b->row * width;
+    const float *key = row + (d->heads + head) * dim;
+    appended_head a;
+    wide_parts(d, row, head, parts, (size_t)rows * width);
+    a.low = load_vec2(key + d->kv_heads * dim + mine);
+    a.high = load_vec2(key + d->kv_heads * dim + half + mine);
+    a.key = rmsnorm_rope(d, key, task->k_norm, b->position);
+    ROLLED
+    for (uint32_t n = 0; n < d->group; n++) {
+        const roped_head t =
+            rmsnorm_rope(d, row + (head * d->group + n) * dim, task->q_norm, b->position);
+        if (j >= half) continue;
+        store_kv2(queries + n * QUERY_STRIDE + j, t.low[0], t.low[1]);
+        store_kv2(queries + n * QUERY_STRIDE + j + half, t.high[0], t.high[1]);
+    }
+    fleet_wave_barrier(); /* the queries of all lanes are in LDS */
+    return a;
+}
+
+/* Divides the sums by their denominators and stores them: a lane has eight neighbours of each half of two queries. */
+FLEET_DEVICE void wide_store(const decoder *d, const attention_state *a, uint32_t row,
+                             uint32_t head)
+{
+    const uint32_t dim = d->head_dim, width = d->heads * dim, lane = own_lane();
+    UNROLLED
+    for (uint32_t i = 0; i < FRAGMENT_SUMS; i++) {
+        const uint32_t query = lane % 4 * 2 + i % 2, e = i / 2 * (MAX_HEAD_DIM / 2) + lane / 4 * 8;
+        const float scale = 1 / a->denominator[i % 2];
+        fleet_quad quad;
+        if (query >= d->group || e >= dim) continue;
+        UNROLLED
+        for (uint32_t m = 0; m < 4; m++)
+            quad.word[m] = act_of_float(a->sum[2 * m][i] * scale) |
+                           (uint32_t)act_of_float(a->sum[2 * m + 1][i] * scale) << 16;
+        *(fleet_quad *)(void *)(d->attended +
+                                prefill_at(row, (head * d->group + query) * dim + e, width)) = quad;
+    }
+}
+
+FLEET_TILE(wide_attend, task_args)
+{
+    const task_args *task = prefill_args(&ctx, args);
+    const decoder *d = &task->d;
+    const prefill_step *step = prefill_step_of(&ctx, d);
+    const uint32_t warp = own_warp(), parts = step->division[PREFILL_QKV].parts, rows = step->rows;
+    const float scale = 1.44269504f * d->root; /* log2(e) */
+    kv_t *queries = (kv_t *)(void *)((char *)ctx.lds + WIDE_QUERIES_AT + warp * WIDE_QUERY_BYTES);
+    kv_t *stages = (kv_t *)(void *)((char *)ctx.lds + warp * (WIDE_STAGES * WIDE_STAGE_BYTES));
+    page_copies c;
+    FLEET_UNUSED(at);
+    memset(&c, 0, sizeof c);
+    c.lds = lds_address(stages), c.items = rows * d->kv_heads;
+    c.mbars = lds_address(ctx.lds) + PREFILL_STAGES_BYTES + warp * WIDE_STAGES * 8;
+    if (own_lane() < WIDE_STAGES) {
+        mbar_init(c.mbars + own_lane() * 8, 1);
+        mbar_fence_init();
+    }
+    /* Queries and elements that do not exist are zeros. */
+    for (uint32_t i = own_lane(); i < WIDE_QUERY_BYTES / 16; i += 32) {
+        const fleet_quad zeros = {{0, 0, 0, 0}};
+        ((fleet_quad *)(void *)queries)[i] = zeros;
+    }
+    rings_open(&ctx);
+    for (uint32_t i = 0; i < WIDE_STAGES; i++) wide_copy(&c, &ctx, task);
+    ROLLED
+    for (uint32_t n = 0, i; (i = wide_item(&ctx, n)) < c.items; n++) {
+        const uint32_t head = i % d->kv_heads;
+        const prefill_block b = d->prefill_blocks[i / d->kv_heads];
+        const uint32_t last = b.position / PAGE_TOKENS;
+        const appended_head own = wide_heads(task, &b, head, queries, parts, rows);
+        attention_state a;
+        memset(&a, 0, sizeof a);
+        a.row_max[0] = a.row_max[1] = LOWEST_SCORE;
+        a.visible[0] = a.visible[1] = b.position + 1;
+        ROLLED
+        for (uint32_t u = 0; u <= last; u++) {
+            const uint32_t stage = c.read % WIDE_STAGES, lane = own_lane();
+            kv_t *block = stages + stage * KV_BLOCK_VALUES;
+            float score[FRAGMENT_SUMS];
+            mbar_wait(c.mbars + stage * 8, c.read / WIDE_STAGES); /* pair: the copy of the page */
+            if (u == last) {
+                append_head(d, block, b.position, &own);
+                append_head(d, kv_page(d, task->cache, head, pages_of(d, b.table_row)[last]),
+                            b.position, &own);
+                fence_proxy_async();  /* orders the stores to the stage before the copy over them */
+                fleet_wave_barrier(); /* the key and the value are in LDS */
+            }
+            score_block(score, queries, block, lane);
+            accumulate_block(&a, score, u * KV_BLOCK, scale, block, lane);
+            c.read++;
+            wide_copy(&c, &ctx, task);
+        }
+        wide_store(d, &a, b.row, head);
+    }
+    fleet_barrier(&ctx); /* all copies were waited for */
+    if (own_lane() < WIDE_STAGES) mbar_inval(c.mbars + own_lane() * 8);
+    return FLEET_OK;
+}
+
+/* ---- the head, and the end of a step ---- */
+
+FLEET_TILE(wide_head, task_args)
+{
+    FLEET_UNUSED(at);
+    return prefill_products(&ctx, args, 1);
+}
+
+/* What becomes of a row's sequence after a step. */
+enum { ROW_ENDS, ROW_GOES_ON, ROW_IS_BAD };
+
+/* The token with the largest logit of a row, of what all workers that have tiles have found. */
+typedef struct best_token {
+    float logit;
+    int32_t token;
+} best_token;
+FLEET_DEVICE best_token wide_best(const decoder *d, uint32_t workers, uint32_t row)
+{
+    best_token best = {-INFINITY, 0};
+    ROLLED
+    for (uint32_t first = 0; first < workers; first += BEST_LOADS) {
+        float of[BEST_LOADS];
+        int32_t its[BEST_LOADS];
+        UNROLLED
+        for (uint32_t k = 0; k < BEST_LOADS; k++) {
+            const uint32_t at = (first + k < workers ? first + k : first) * PREFILL_TILE_ROWS + row;
+            of[k] = d->best[at], its[k] = d->best_token[at];
+        }
+        UNROLLED
+        for (uint32_t k = 0; k < BEST_LOADS; k++)
+            if (is_better(of[k], its[k], best.logit, best.token))
+                best.logit = of[k], best.token = its[k];
+    }
+    return best;
+}
+
+/* Chooses the token of each row's sequence. The next step has the rows of the sequences that go on, in the same order; a thread
+   has a row. Ends the launch when there are none. One task. */
+FLEET_TILE(wide_next, task_args)
+{
+    const decoder *d = &args->d;
+    uint8_t *fate = (uint8_t *)(void *)ctx.lds; /* [PREFILL_TILE_ROWS] */
+    prefill_step *step = d->prefill;
+    const uint32_t r = ctx.thread, rows = step->rows, is_row = r < rows;
+    const uint32_t tiles = ceil_div(args->shape.n, step->division[PREFILL_HEAD].width),
+                   workers = d->chiplets * d->workers;
+    token_row row = {0, 0, 0, 0};
+    prefill_block block = {0, 0, 0, 0};
+    best_token best = {-INFINITY, 0};
+    uint32_t to = 0, left = 0, first_bad = rows;
+    FLEET_UNUSED(at);
+    if (!rows) return fleet_finish(&ctx);
+    if (is_row) {
+        const batch *b;
+        sequence_state *s;
+        best = wide_best(d, tiles < workers ? tiles : workers, r);
+        row = d->prefill_rows[r], block = d->prefill_blocks[r];
+        b = d->b + (uint32_t)row.sequence / MAX_ROWS;
+        s = sequence_of(d->b, (uint32_t)row.sequence);
+        s->position = ++row.position, block.position++;
+        row.token = s->last = best.token;
+        d->generated[(uint32_t)row.sequence * d->limit + (uint32_t)s->generated++] = best.token;
+        if (row.position < s->known)
+            row.token = d->tokens[(size_t)row.sequence * (d->context + 1) + (uint32_t)row.position];
+        else
+            for (uint32_t e = 0; e < b->n_eos; e++)
+                if (best.token == b->eos[e]) s->limit = s->generated;
+        fate[r] = best.logit == INFINITY    ? ROW_IS_BAD
+                  : s->generated < s->limit ? ROW_GOES_ON
+                                            : ROW_ENDS;
+        if (fate[r] == ROW_GOES_ON)
+            row.page = pages_of(d, block.table_row)[(uint32_t)row.position / PAGE_TOKENS];
+    }
+    fleet_barrier(&ctx); /* all rows were read, and their fates are in LDS */
+    for (uint32_t i = rows; i-- > 0;) {
+        const uint32_t goes_on = fate[i] == ROW_GOES_ON;
+        left += goes_on, to += goes_on && i < r;
+        if (fate[i] == ROW_IS_BAD) first_bad = i;
+    }
+    if (r == first_bad) {
+        batch *b = d->b + (uint32_t)row.sequence / MAX_ROWS;
+        b->bad_sequence = 1 + (uint32_t)row.sequence % MAX_ROWS, b->bad_token = best.token;
+    }
+    if (first_bad < rows) return FLEET_ERROR_ARGUMENT;
+    if (is_row && fate[r] == ROW_GOES_ON) {
+        block.row = to;
+        d->prefill_rows[to] = row, d->prefill_blocks[to] = block;
+    }
+    if (r == 0) step->rows = step->blocks = left;
+    return left ? FLEET_OK : fleet_finish(&ctx);
+}
+
+#else
+/* Never run (model.has_prefill). */
+NO_PREFILL(wide_attend)
+NO_PREFILL(wide_head)
+NO_PREFILL(wide_next)
+#endif
+
+#endif /* QWEN3_NVIDIA_WIDE_H */
