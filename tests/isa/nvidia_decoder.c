@@ -100,7 +100,7 @@ PATH(prefill_product)(fleet_ctx ctx, task_args task, prefill_division by, uint32
 {
     const fleet_ctx c = in_lds(ctx);
     const prefill_items t = prefill_items_of(&task, &by, rows);
-    prefill_product(&c, &task, &t, rows, 1, 64);
+    prefill_product(&c, &task, &t, rows, 1, 64, 0);
 }
 PATH(flash_queries)(fleet_ctx ctx, decoder d, prefill_block b)
 {
