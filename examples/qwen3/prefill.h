@@ -87,8 +87,8 @@ static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d
     p->d.h = (float *)memory_get(mem, "prompts", rows * d->hidden * 4);
     /* The products read all rows of a tile: those that do not exist must have memory. */
     p->d.x = (act_t *)memory_get(mem, "prompts", rows * d->hidden * sizeof(act_t));
-    p->d.squares = (float *)memory_get(mem, "prompts",
-                                       rows * ceil_div(d->hidden, SQUARED_COLUMNS) * sizeof(float));
+    p->d.squares =
+        (float *)memory_zeros(mem, "prompts", rows * squares_of(d->hidden) * sizeof(float));
     p->d.qkv = (float *)memory_get(mem, "prompts",
                                    (rows * (q + 2 * kv) + most_parts(d->chiplets * d->workers)) *
                                        sizeof(float));

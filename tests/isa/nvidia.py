@@ -126,6 +126,9 @@ PATHS = {
     "flash_queries_path": [r"barrier\.cta\.sync 3,128", r"st\.shared", PROXIES, r"barrier\.cta\.sync 3,128"],
     "flash_copy_path": [FULL, EXPECT, WARP, BULK, FULL, EXPECT, WARP, BULK],
     "flash_block_path": {FULL: 8, COUNTED: 4, PRODUCTS[0]: 3, ALL_PRODUCTS: 4, TURNS: 6, TURNS_PASSED: 6},
+    "wide_copy_path": [WARP, EXPECT, BULK],
+    "wide_heads_path": {WARP: 2},
+    "wide_attend_item_path": {FULL: 1, PROXIES: 1, WARP: 4, EXPECT: 1},
     # With a tile's k's of its own, then with shared ones.
     "multiply_large_m_path": [PROXIES, CONSUMERS, *PRODUCTS, ALL_PRODUCTS, PROXIES, BULK, BAR, SUMS_PUT, BAR, LDS_GET, CONSUMERS, SUMS_PUT, FLAGGED,
                        FLAGGED_LOAD, BAR, COPY, FLAGGED_LOAD, COPIED, BAR, LDS_GET, BAR],
@@ -152,7 +155,7 @@ class M(mutants.Mutant):
 
 
 QWEN3 = os.path.join("examples", "qwen3")
-ATTENTION, LARGE_M, SMALL_M, PIPELINE, INSTRUCTIONS, PREFILL = (os.path.join(QWEN3, "nvidia", n + ".h") for n in ("attention", "wgmma", "mma", "pipeline", "ptx", "prefill"))
+ATTENTION, LARGE_M, SMALL_M, PIPELINE, INSTRUCTIONS, PREFILL, WIDE = (os.path.join(QWEN3, "nvidia", n + ".h") for n in ("attention", "wgmma", "mma", "pipeline", "ptx", "prefill", "wide"))
 OPERANDS = os.path.join(QWEN3, "tasks", "operands.h")
 # Files with paths, and nvcc's options.
 UNITS = {
@@ -362,6 +365,13 @@ MUTANTS = [
     M("prompts: last values are there", PREFILL, "flash_block", "mbar_wait(ring_full(&c->values, at->values), at->values.use); /* pair: as above */\n    await_turn(", "await_turn("),
     M("prompts: keys given back", PREFILL, "flash_keys_read", "mbar_arrive_if(ring_free(&c->keys, at->keys), 1);"),
     M("prompts: values given back", PREFILL, "flash_values_read", "mbar_arrive_if(ring_free(&c->values, at->values), 1);"),
+    # examples/qwen3: many sequences
+    M("wide: page before was read", WIDE, "wide_copy", "fleet_wave_barrier(); /* all lanes have read what was in the stage */"),
+    M("wide: queries before were read", WIDE, "wide_heads", "fleet_wave_barrier(); /* all lanes have read the queries before */"),
+    M("wide: queries are there", WIDE, "wide_heads", "fleet_wave_barrier(); /* the queries of all lanes are in LDS */"),
+    M("wide: page is there", WIDE, "wide_attend_item", "mbar_wait(c->mbars + stage * 8, c->read / WIDE_STAGES);"),
+    M("wide: copies after the key", WIDE, "wide_attend_item", "fence_proxy_async();"),
+    M("wide: key is there", WIDE, "wide_attend_item", "fleet_wave_barrier(); /* the key and the value are in LDS */"),
     M("prompts: a turn", INSTRUCTIONS, "await_turn", '__asm__ volatile("barrier.cta.sync 5,256;" ::: "memory");', ";"),
 ]
 

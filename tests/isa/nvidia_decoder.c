@@ -2,7 +2,7 @@
    kernel of its own, named after the function: tests/isa/nvidia.py looks at their PTX. For sm_90a,
    which has wgmma. */
 #include "examples/qwen3/nvidia/attention.h"
-#include "examples/qwen3/nvidia/prefill.h"
+#include "examples/qwen3/nvidia/wide.h"
 #include "examples/qwen3/nvidia/wgmma.h"
 
 #define PATH(function) extern "C" __global__ void function##_path
@@ -117,6 +117,26 @@ PATH(flash_block)
 {
     const fleet_ctx lds = in_lds(ctx);
     flash_block(&lds, &task, &c, &at, blocks, &b, 0);
+}
+
+/* ---- many sequences ---- */
+
+PATH(wide_copy)(fleet_ctx ctx, task_args task, page_copies c)
+{
+    wide_copy(&c, &ctx, &task);
+}
+PATH(wide_heads)(task_args task, prefill_block b, act_t *to)
+{
+    extern __shared__ kv_t queries[];
+    const appended_head own = wide_heads(&task, &b, 0, queries, 1, 1);
+    to[threadIdx.x] =
+        act_of_float(own.key.low[0] + own.low.value[0] + (float)queries[threadIdx.x ^ 1]);
+}
+PATH(wide_attend_item)(fleet_ctx ctx, task_args task, page_copies c, uint32_t i)
+{
+    const fleet_ctx lds = in_lds(ctx);
+    kv_t *stages = (kv_t *)lds.lds;
+    wide_attend_item(&lds, &task, &c, i, stages, stages + 3 * KV_BLOCK_VALUES, 1);
 }
 
 /* ---- whole tiles ---- */

@@ -1985,7 +1985,7 @@ static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t nu
     const uint32_t k = p->k, n = p->columns, padded = ceil_div(k, K_ALIGN) * K_ALIGN;
     const uint32_t tile = p->panel_tiles * TILE_N, panels = ceil_div(n, tile);
     const uint32_t is_residual = p->epilogue == EPILOGUE_RESIDUAL, hidden = is_residual ? n : k,
-                   parts = ceil_div(hidden, SQUARED_COLUMNS);
+                   parts = squares_of(hidden);
     uint16_t *x = halves((size_t)all * k), *weights = halves((size_t)panels * tile * padded);
     uint16_t *next = halves((size_t)all * n);
     float *plain = floats_of((size_t)n * k), *floats = floats_of((size_t)all * n * PREFILL_PARTS);
@@ -1997,6 +1997,7 @@ static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t nu
     static task_args o;
     if (!marked || !wants) abort();
     memset(marked, 1, (size_t)all * k / BLOCK_K);
+    memset(squares, 0, (size_t)all * parts * sizeof *squares);
     memset(weights, 0, (size_t)panels * tile * padded * 2);
     memset(&o, 0, sizeof o);
     o.shape.n = n, o.shape.k = k, o.shape.tile_n = tile, o.inner_k = p->inner_k;
@@ -2248,7 +2249,7 @@ static void run_prefill_keep(const fleet_ctx *ctx, void *args)
 /* Rows are embedded, and those of last tokens kept. */
 static void prompts_are_embedded(test_run *t)
 {
-    enum { ROWS = 9, HIDDEN = 192, TOKENS = 7, PARTS_OF_ROW = HIDDEN / SQUARED_COLUMNS };
+    enum { ROWS = 9, HIDDEN = 192, TOKENS = 7, PARTS_OF_ROW = 8 };
     static task_args o;
     static token_row row[ROWS];
     static bf16 embedding[TOKENS * HIDDEN];
@@ -2404,7 +2405,7 @@ static void check_wide_steps(test_run *t, const wide_case *c, uint32_t number)
 {
     enum { STEPS = 3, LINE = CONTEXT + 1, EOS = 1 };
     const uint32_t n = c->sequences, k = c->hidden, columns = ceil_div(c->vocab, TILE_N) * TILE_N;
-    const uint32_t padded_k = ceil_div(k, K_ALIGN) * K_ALIGN, parts = ceil_div(k, SQUARED_COLUMNS);
+    const uint32_t padded_k = ceil_div(k, K_ALIGN) * K_ALIGN, parts = squares_of(k);
     uint16_t *x = halves((size_t)PREFILL_TILE_ROWS * k),
              *weights = halves((size_t)columns * padded_k);
     float *plain = floats_of((size_t)columns * k), *squares = floats_of((size_t)n * parts);
@@ -2422,6 +2423,7 @@ static void check_wide_steps(test_run *t, const wide_case *c, uint32_t number)
     static task_args o;
     if (!best_token || !marked) abort();
     memset(marked, 1, (size_t)PREFILL_TILE_ROWS * k / BLOCK_K);
+    memset(squares, 0, (size_t)n * parts * sizeof *squares);
     memset(weights, 0, (size_t)columns * padded_k * 2);
     memset(all, 0, sizeof all);
     memset(&o, 0, sizeof o);

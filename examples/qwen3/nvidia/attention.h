@@ -193,13 +193,12 @@ FLEET_DEVICE float wave_sum(float x)
     return x;
 }
 
-FLEET_DEVICE roped_head rmsnorm_rope(const decoder *d, const float *from, const float *norm,
-                                     uint32_t position)
+/* low, high: the lane's elements before; of lanes that have none, any. */
+FLEET_DEVICE roped_head rmsnorm_rope_of(const decoder *d, vec2 low, vec2 high, const float *norm,
+                                        uint32_t position)
 {
     const uint32_t half = d->head_dim / 2, mine = 2 * fleet_lane() < half;
     const uint32_t j = mine ? 2 * fleet_lane() : 0;
-    /* all loads at once */
-    const vec2 low = load_vec2(from + j), high = load_vec2(from + half + j);
     const vec2 low_norm = load_vec2(norm + j), high_norm = load_vec2(norm + half + j);
     const vec4 cos_sin = load_vec4(d->rope + ((size_t)position * half + j) * 2);
     roped_head t;
@@ -215,6 +214,14 @@ FLEET_DEVICE roped_head rmsnorm_rope(const decoder *d, const float *from, const 
         t.low[n] = a * c - b * s, t.high[n] = b * c + a * s;
     }
     return t;
+}
+FLEET_DEVICE roped_head rmsnorm_rope(const decoder *d, const float *from, const float *norm,
+                                     uint32_t position)
+{
+    const uint32_t half = d->head_dim / 2, j = 2 * fleet_lane() < half ? 2 * fleet_lane() : 0;
+    /* all loads at once, with those of the norm */
+    const vec2 low = load_vec2(from + j), high = load_vec2(from + half + j);
+    return rmsnorm_rope_of(d, low, high, norm, position);
 }
 
 /* Puts the queries from `query` on to LDS; with the first of them, also appends the split's new

@@ -34,6 +34,11 @@
 #define PREFILL_LDS_BYTES (PREFILL_STAGES_BYTES + 1024)
 typedef char prefill_args_fit[PREFILL_ARGS + sizeof(task_args) <= PREFILL_LDS_BYTES ? 1 : -1];
 #define SQUARED_COLUMNS 32u /* columns whose squares are added up together */
+/* Sums of squares of a row: as many as the columns have, and zeros up to a vector. */
+FLEET_HOST_DEVICE uint32_t squares_of(uint32_t hidden)
+{
+    return ceil_div(hidden, 4 * SQUARED_COLUMNS) * 4;
+}
 
 /* A stage of products has WGMMA_K k's of a tile's rows, then of its columns. */
 #define STAGE_ROW_BYTES (WGMMA_K * 2)
@@ -300,23 +305,27 @@ FLEET_DEVICE uint32_t scaled_row(uint32_t row, uint32_t n)
 {
     return row + n / 2 * 128 + n % 2 * 8;
 }
-#define SQUARES_LOADED 4u /* of each row at a time, so that latencies overlap */
+#define SQUARES_LOADED 4u /* vectors of each row at a time, so that latencies overlap */
 FLEET_DEVICE void prefill_scales(const task_args *task, float *scale, uint32_t row, uint32_t rows,
                                  const uint32_t blocks)
 {
-    const uint32_t parts = task->d.hidden / SQUARED_COLUMNS;
+    const uint32_t all = squares_of(task->d.hidden);
     UNROLLED
     for (uint32_t n = 0; n < 2 * blocks; n++) scale[n] = 0;
     ROLLED
-    for (uint32_t first = 0; task->rmsnorm && first < parts; first += 4 * SQUARES_LOADED) {
+    for (uint32_t first = 0; task->rmsnorm && first < all; first += 16 * SQUARES_LOADED) {
+        vec4 some[4 * SQUARES_LOADED];
         UNROLLED
-        for (uint32_t n = 0; n < 2 * blocks; n++) {
-            UNROLLED
-            for (uint32_t j = 0; j < SQUARES_LOADED; j++) {
-                const uint32_t r = scaled_row(row, n), i = first + j * 4 + own_lane() % 4;
-                scale[n] += r < rows && i < parts ? task->d.squares[(size_t)r * parts + i] : 0;
-            }
+        for (uint32_t i = 0; i < 2 * blocks * SQUARES_LOADED; i++) {
+            const uint32_t r = scaled_row(row, i / SQUARES_LOADED),
+                           at = first + i % SQUARES_LOADED * 16 + own_lane() % 4 * 4;
+            for (uint32_t e = 0; e < 4; e++) some[i].value[e] = 0;
+            if (r < rows && at < all) some[i] = load_vec4(task->d.squares + (size_t)r * all + at);
         }
+        UNROLLED
+        for (uint32_t i = 0; i < 2 * blocks * SQUARES_LOADED; i++)
+            scale[i / SQUARES_LOADED] +=
+                (some[i].value[0] + some[i].value[1]) + (some[i].value[2] + some[i].value[3]);
     }
     UNROLLED
     for (uint32_t n = 0; n < 2 * blocks; n++) {
@@ -365,7 +374,7 @@ FLEET_DEVICE void add_residual(const task_args *task, const float *sum, uint32_t
         squares += shuffle_xor(squares, 1);
         squares += shuffle_xor(squares, 2);
         if (is_there && own_lane() % 4 == 0)
-            d->squares[((size_t)r * d->hidden + c) / SQUARED_COLUMNS] = squares;
+            d->squares[(size_t)r * squares_of(d->hidden) + c / SQUARED_COLUMNS] = squares;
     }
 }
 
@@ -559,7 +568,7 @@ FLEET_DEVICE void store_columns(const decoder *d, const float *norms, uint32_t r
     for (uint32_t bit = 1; bit < SQUARED_COLUMNS / 4; bit *= 2)
         squares += shuffle_xor(squares, bit);
     if (c % SQUARED_COLUMNS == 0 && is_there)
-        d->squares[((size_t)r * d->hidden + c) / SQUARED_COLUMNS] = squares;
+        d->squares[(size_t)r * squares_of(d->hidden) + c / SQUARED_COLUMNS] = squares;
 }
 
 /* A warp embeds EMBEDDED columns of a row. */

@@ -85,48 +85,74 @@ FLEET_DEVICE void append_head(const decoder *d, kv_t *page, uint32_t position,
     store_kv2(page + value_at(d, at, j + half), a->high.value[0], a->high.value[1]);
 }
 
-/* Adds the parts of an item's heads, if there are several: its queries, its key and its value. */
-FLEET_DEVICE void wide_parts(const decoder *d, float *row, uint32_t head, uint32_t parts,
-                             size_t stride)
+/* Adds up the parts of a lane's elements of HEADS_LOADED heads, in their order. at: of the first two of each in its first
+   part; the others are half a head later. All loads of PARTS_LOADED parts overlap. */
+FLEET_DEVICE void load_heads(vec2 *low, vec2 *high, const float *const *at, uint32_t half,
+                             uint32_t parts, size_t stride)
 {
-    const uint32_t dim = d->head_dim, half = dim / 2, j = 2 * own_lane(), all = d->group + 2;
-    for (uint32_t first = 0; parts > 1 && first < all; first += HEADS_LOADED) {
-        float *some[HEADS_LOADED];
+    UNROLLED
+    for (uint32_t n = 0; n < HEADS_LOADED; n++)
+        low[n].value[0] = low[n].value[1] = high[n].value[0] = high[n].value[1] = 0;
+    ROLLED
+    for (uint32_t p = 0; p < parts; p += PARTS_LOADED) {
+        vec2 a[PARTS_LOADED][HEADS_LOADED], b[PARTS_LOADED][HEADS_LOADED];
         UNROLLED
-        for (uint32_t n = 0; n < HEADS_LOADED; n++) {
-            const uint32_t i = first + n;
-            const uint32_t own =
-                i < d->group ? head * d->group + i : d->heads + (i - d->group) * d->kv_heads + head;
-            some[n] = i < all && j < half ? row + own * dim : NULL;
+        for (uint32_t i = 0; i < PARTS_LOADED * HEADS_LOADED; i++) {
+            const uint32_t q = i / HEADS_LOADED, n = i % HEADS_LOADED;
+            const float *from = at[n] + (p + q) * stride;
+            a[q][n].value[0] = a[q][n].value[1] = b[q][n].value[0] = b[q][n].value[1] = 0;
+            if (p + q < parts) a[q][n] = load_vec2(from), b[q][n] = load_vec2(from + half);
         }
-        add_head_parts(some, j, half, parts, stride);
+        UNROLLED
+        for (uint32_t i = 0; i < PARTS_LOADED * HEADS_LOADED * 2; i++) {
+            const uint32_t q = i / 2 / HEADS_LOADED, n = i / 2 % HEADS_LOADED, e = i % 2;
+            low[n].value[e] += a[q][n].value[e], high[n].value[e] += b[q][n].value[e];
+        }
     }
 }
 
-/* Applies norm and RoPE to an item's queries, which go to the warp's LDS, and to its key. */
+/* Applies norm and RoPE to an item's queries, which go to the warp's LDS, and to the key that is appended. */
 FLEET_DEVICE appended_head wide_heads(const task_args *task, const prefill_block *b, uint32_t head,
                                       kv_t *queries, uint32_t parts, uint32_t rows)
 {
     const decoder *d = &task->d;
     const uint32_t dim = d->head_dim, half = dim / 2, j = 2 * own_lane(), mine = j < half ? j : 0;
-    const uint32_t width = (d->heads + 2 * d->kv_heads) * dim;
-    float *row = d->qkv + (size_t)b->row * width;
-    const float *key = row + (d->heads + head) * dim;
-    appended_head a;
-    wide_parts(d, row, head, parts, (size_t)rows * width);
-    a.low = load_vec2(key + d->kv_heads * dim + mine);
-    a.high = load_vec2(key + d->kv_heads * dim + half + mine);
-    a.key = rmsnorm_rope(d, key, task->k_norm, b->position);
+    const uint32_t width = (d->heads + 2 * d->kv_heads) * dim, group = d->group, all = group + 2;
+    const float *row = d->qkv + (size_t)b->row * width + mine;
+    appended_head own;
+    memset(&own, 0, sizeof own);
+    fleet_wave_barrier(); /* all lanes have read the queries before */
     ROLLED
-    for (uint32_t n = 0; n < d->group; n++) {
-        const roped_head t =
-            rmsnorm_rope(d, row + (head * d->group + n) * dim, task->q_norm, b->position);
-        if (j >= half) continue;
-        store_kv2(queries + n * QUERY_STRIDE + j, t.low[0], t.low[1]);
-        store_kv2(queries + n * QUERY_STRIDE + j + half, t.high[0], t.high[1]);
+    for (uint32_t first = 0; first < all; first += HEADS_LOADED) {
+        const float *at[HEADS_LOADED];
+        vec2 low[HEADS_LOADED], high[HEADS_LOADED];
+        UNROLLED
+        for (uint32_t n = 0; n < HEADS_LOADED; n++) { /* the queries, the key and the value */
+            const uint32_t i = first + n < all ? first + n : all - 1;
+            at[n] =
+                row +
+                (i < group ? head * group + i : d->heads + (i - group) * d->kv_heads + head) * dim;
+        }
+        load_heads(low, high, at, half, parts, (size_t)rows * width);
+        UNROLLED
+        for (uint32_t n = 0; n < HEADS_LOADED; n++) {
+            const uint32_t i = first + n;
+            roped_head t;
+            if (i >= all) continue;
+            if (i == group + 1) {
+                own.low = low[n], own.high = high[n];
+                continue;
+            }
+            t = rmsnorm_rope_of(d, low[n], high[n], i < group ? task->q_norm : task->k_norm,
+                                b->position);
+            if (i == group) own.key = t;
+            if (i >= group || j >= half) continue;
+            store_kv2(queries + i * QUERY_STRIDE + j, t.low[0], t.low[1]);
+            store_kv2(queries + i * QUERY_STRIDE + j + half, t.high[0], t.high[1]);
+        }
     }
     fleet_wave_barrier(); /* the queries of all lanes are in LDS */
-    return a;
+    return own;
 }
 
 /* Divides the sums by their denominators and stores them: a lane has eight neighbours of each half of two queries. */
@@ -149,19 +175,52 @@ FLEET_DEVICE void wide_store(const decoder *d, const attention_state *a, uint32_
     }
 }
 
+/* Attention of the warp's next item, i. stages, queries: in the warp's LDS. */
+FLEET_DEVICE void wide_attend_item(const fleet_ctx *ctx, const task_args *task, page_copies *c,
+                                   uint32_t i, kv_t *stages, kv_t *queries, uint32_t parts)
+{
+    const decoder *d = &task->d;
+    const uint32_t head = i % d->kv_heads;
+    const prefill_block b = d->prefill_blocks[i / d->kv_heads];
+    const uint32_t last = b.position / PAGE_TOKENS;
+    const appended_head own = wide_heads(task, &b, head, queries, parts, c->items / d->kv_heads);
+    const float scale = 1.44269504f * d->root; /* log2(e) */
+    attention_state a;
+    memset(&a, 0, sizeof a);
+    a.row_max[0] = a.row_max[1] = LOWEST_SCORE;
+    a.visible[0] = a.visible[1] = b.position + 1;
+    ROLLED
+    for (uint32_t u = 0; u <= last; u++) {
+        const uint32_t stage = c->read % WIDE_STAGES, lane = own_lane();
+        kv_t *block = stages + stage * KV_BLOCK_VALUES;
+        float score[FRAGMENT_SUMS];
+        mbar_wait(c->mbars + stage * 8, c->read / WIDE_STAGES); /* pair: the copy of the page */
+        if (u == last) {
+            append_head(d, block, b.position, &own);
+            append_head(d, kv_page(d, task->cache, head, pages_of(d, b.table_row)[last]),
+                        b.position, &own);
+            fence_proxy_async();  /* orders the stores to the stage before the copy over them */
+            fleet_wave_barrier(); /* the key and the value are in LDS */
+        }
+        score_block(score, queries, block, lane);
+        accumulate_block(&a, score, u * KV_BLOCK, scale, block, lane);
+        c->read++;
+        wide_copy(c, ctx, task);
+    }
+    wide_store(d, &a, b.row, head);
+}
+
 FLEET_TILE(wide_attend, task_args)
 {
     const task_args *task = prefill_args(&ctx, args);
-    const decoder *d = &task->d;
-    const prefill_step *step = prefill_step_of(&ctx, d);
-    const uint32_t warp = own_warp(), parts = step->division[PREFILL_QKV].parts, rows = step->rows;
-    const float scale = 1.44269504f * d->root; /* log2(e) */
+    const prefill_step *step = prefill_step_of(&ctx, &task->d);
+    const uint32_t warp = own_warp(), parts = step->division[PREFILL_QKV].parts;
     kv_t *queries = (kv_t *)(void *)((char *)ctx.lds + WIDE_QUERIES_AT + warp * WIDE_QUERY_BYTES);
     kv_t *stages = (kv_t *)(void *)((char *)ctx.lds + warp * (WIDE_STAGES * WIDE_STAGE_BYTES));
     page_copies c;
     FLEET_UNUSED(at);
     memset(&c, 0, sizeof c);
-    c.lds = lds_address(stages), c.items = rows * d->kv_heads;
+    c.lds = lds_address(stages), c.items = step->rows * task->d.kv_heads;
     c.mbars = lds_address(ctx.lds) + PREFILL_STAGES_BYTES + warp * WIDE_STAGES * 8;
     if (own_lane() < WIDE_STAGES) {
         mbar_init(c.mbars + own_lane() * 8, 1);
@@ -174,36 +233,8 @@ FLEET_TILE(wide_attend, task_args)
     }
     rings_open(&ctx);
     for (uint32_t i = 0; i < WIDE_STAGES; i++) wide_copy(&c, &ctx, task);
-    ROLLED
-    for (uint32_t n = 0, i; (i = wide_item(&ctx, n)) < c.items; n++) {
-        const uint32_t head = i % d->kv_heads;
-        const prefill_block b = d->prefill_blocks[i / d->kv_heads];
-        const uint32_t last = b.position / PAGE_TOKENS;
-        const appended_head own = wide_heads(task, &b, head, queries, parts, rows);
-        attention_state a;
-        memset(&a, 0, sizeof a);
-        a.row_max[0] = a.row_max[1] = LOWEST_SCORE;
-        a.visible[0] = a.visible[1] = b.position + 1;
-        ROLLED
-        for (uint32_t u = 0; u <= last; u++) {
-            const uint32_t stage = c.read % WIDE_STAGES, lane = own_lane();
-            kv_t *block = stages + stage * KV_BLOCK_VALUES;
-            float score[FRAGMENT_SUMS];
-            mbar_wait(c.mbars + stage * 8, c.read / WIDE_STAGES); /* pair: the copy of the page */
-            if (u == last) {
-                append_head(d, block, b.position, &own);
-                append_head(d, kv_page(d, task->cache, head, pages_of(d, b.table_row)[last]),
-                            b.position, &own);
-                fence_proxy_async();  /* orders the stores to the stage before the copy over them */
-                fleet_wave_barrier(); /* the key and the value are in LDS */
-            }
-            score_block(score, queries, block, lane);
-            accumulate_block(&a, score, u * KV_BLOCK, scale, block, lane);
-            c.read++;
-            wide_copy(&c, &ctx, task);
-        }
-        wide_store(d, &a, b.row, head);
-    }
+    for (uint32_t n = 0, i; (i = wide_item(&ctx, n)) < c.items; n++)
+        wide_attend_item(&ctx, task, &c, i, stages, queries, parts);
     fleet_barrier(&ctx); /* all copies were waited for */
     if (own_lane() < WIDE_STAGES) mbar_inval(c.mbars + own_lane() * 8);
     return FLEET_OK;
