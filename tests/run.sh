@@ -343,6 +343,10 @@ compile_hip() {
                 "$out/hip_$unit.c" -fsyntax-only -Wno-unused-command-line-argument # hipcc adds arguments for a linker
         done
     done
+    # The group isa makes the decoder's machine code for the other two, and in deep runs for this one.
+    hip_install "${qwen3_packages[@]}"
+    check hipcc/gfx90a/qwen3 hip_cc --offload-arch=gfx90a "${hip_flags[@]}" "${warnings[@]}" \
+        examples/qwen3/qwen3.c -fsyntax-only -Wno-unused-command-line-argument
 }
 
 # The implementation for all architectures, which the programs of the group hip share, compiled by the first group that
@@ -785,7 +789,7 @@ simulator_tests() {
 hip_build() { # FILE BINARY
     local archs=("${hip_archs[@]}")
     if [ -n "$hip_runtime" ] && ! everywhere "$1"; then archs=(--offload-arch=gfx942); fi
-    # For gfx90a the group isa compiles the decoder, whose pipeline is the one of this test.
+    # For gfx90a the group isa compiles the weight pipeline of its own kernels.
     case ${FLEET_DEEP:+deep}:$hip_runtime:$1 in :?*:*/stream.c) archs=("${hip_archs[@]:1}") ;; esac
     case $1 in
     examples/qwen3/*) hip_cc "${hip_flags[@]}" "${warnings[@]}" "${archs[@]}" "$1" -o "$2" "${qwen3_libraries[@]}" ;;
@@ -1020,7 +1024,10 @@ cuda_prompts() { # PROGRAM CHECKPOINT
 
 cuda_build() { # FILE BINARY [OPTION...]
     local archs=("${cuda_archs[@]}")
-    if ! nvidia-smi -L >/dev/null 2>&1 && ! everywhere "$1"; then
+    if ! nvidia-smi -L >/dev/null 2>&1 && everywhere "$1"; then
+        # The older architecture's PTX is not assembled.
+        [ -n "${FLEET_DEEP:-}" ] || archs=("${cuda_archs[0]/code=sm/code=compute}" "${cuda_archs[1]}")
+    elif ! nvidia-smi -L >/dev/null 2>&1; then
         archs=("${cuda_archs[1]}")
         case $1 in
         examples/0[12]_* | examples/qwen3/* | examples/serve/*) ;;

@@ -1080,7 +1080,9 @@ def main():
             if arch != "gfx90a":
                 jobs.append(pool.submit(kernels, arch, TOP, work, (L1,)))
                 jobs.append(pool.submit(intermediate, arch, TOP, work))
-            wanted = r"\d\d_.*\.c$|qwen3/" if arch == "gfx942" or (DEEP and arch == "gfx950") else "01_|qwen3/"
+            wanted = "01_|qwen3/" if DEEP or arch == "gfx950" else "01_"
+            if arch == "gfx942" or (DEEP and arch == "gfx950"):
+                wanted = r"\d\d_.*\.c$|qwen3/"
             for name in [*sorted(os.listdir(os.path.join(TOP, "examples"))), os.path.join("qwen3", "qwen3.c")]:
                 if re.match(wanted, name):
                     examples.append(pool.submit(example, os.path.join(TOP, "examples", name), arch, work))

@@ -1,4 +1,4 @@
-// run: asan whole -O1
+// run: asan whole
 /* The task `draw` of examples/qwen3: random numbers, filters and what is drawn, against a reference in double precision by a
    chi-square test; and in a decoder, the same tokens whatever the batch, the schedule and the engine. */
 #if !defined(_POSIX_C_SOURCE)
