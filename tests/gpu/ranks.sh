@@ -52,7 +52,7 @@ for ((seed = 1; seed <= seeds; seed++)); do
     # shellcheck disable=SC2046
     for n in 2 4; do try "processes/$n/seed_$seed" over_processes $n $(settings $seed); done
 done
-try decoder/build "${build[@]}" -w -DFLEET_IPC examples/qwen3/qwen3.c -o "$folder/qwen3" -ljansson -lpcre2-8 -lunistring
+try decoder/build "${build[@]}" -Xarch_host -O0 -w -DFLEET_IPC examples/qwen3/qwen3.c -o "$folder/qwen3" -ljansson -lpcre2-8 -lunistring
 checks() { # RANKS MODEL SEED
     program=("$folder/qwen3" "tests/fixtures/$2" --check "tests/fixtures/$2/expected.json" --ranks "$1")
     # shellcheck disable=SC2046
