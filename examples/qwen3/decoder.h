@@ -47,7 +47,17 @@ typedef struct prefill_block {
 typedef struct prefill_division {
     uint32_t width, parts, part_k;
 } prefill_division;
-enum { PREFILL_QKV, PREFILL_O, PREFILL_GATE_UP, PREFILL_DOWN, PREFILL_HEAD, PREFILL_PRODUCTS };
+enum {
+    PREFILL_QKV,
+    PREFILL_O,
+    PREFILL_GATE_UP,
+    PREFILL_DOWN,
+    PREFILL_HEAD,
+    PREFILL_ROUTER,
+    PREFILL_EXPERT_UP,
+    PREFILL_EXPERT_DOWN,
+    PREFILL_PRODUCTS
+};
 typedef struct prefill_step {
     uint32_t rows, first;         /* and its first row in prefill_rows */
     uint32_t blocks, first_block; /* likewise in prefill_blocks */
@@ -135,6 +145,10 @@ typedef struct decoder {
     float *prefill_last; /* [sequences][hidden]: the residual stream of the prompts' last tokens */
     uint32_t
         prefill_adds; /* 1: products that add to the residual stream may be divided into parts */
+    /* Of models with experts (nvidia/prefill_experts.h): where rows go; the rows, sorted by expert; their results */
+    void *prefill_routes;
+    act_t *prefill_sorted;
+    float *prefill_results;
     /* Of several ranks (tasks/ranks.h), else zeros: their regions, and in that of this rank [2][summand_quads], what the
        ranks' sums of o and of down or the experts are, and after them its heads_of. Its experts are the only ones whose
        weights it has. */

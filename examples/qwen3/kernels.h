@@ -40,6 +40,10 @@ FLEET_KERNEL(decode_wide, wide_set, PREFILL_THREADS)
 {
     FLEET_STATIC_WORKER_LOOP(wide_set);
 }
+FLEET_KERNEL(prefill_experts, prefill_expert_set, PREFILL_THREADS)
+{
+    FLEET_STATIC_WORKER_LOOP(prefill_expert_set);
+}
 #else
 FLEET_KERNEL(decode_static, task_args, THREADS)
 {

@@ -2,6 +2,7 @@
    capability 9.0a; nvidia/prefill.h has its tasks). The host knows all prompts, so it lays out all steps beforehand.
 
        embed -> [ qkv -> heads -> attend -> o -> add -> gate_up -> down -> add ] x layers -> keep
+                                                 \> router -> route -> gather -> expert_up -> expert_down -> combine (layers with experts)
 
    Tasks `add` exist if some step has so few rows that o or down is divided into parts (prefill_divide). The steps leave keys
    and values in the cache, and of each prompt's last token the residual stream after the last layer. From this a launch of one step
@@ -59,7 +60,7 @@ static uint32_t prefill_tokens(const batch *all, uint32_t sequences)
 /* Floats of a product's parts, at most: there are no more parts of tiles than workers. */
 static uint64_t most_parts(uint64_t workers)
 {
-    return workers * PREFILL_TILE_ROWS * PREFILL_COLUMNS;
+    return workers * PREFILL_TILE_ROWS * prefill_columns(1);
 }
 
 /* The largest logits of each worker of decode_wide. */
@@ -83,17 +84,31 @@ static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d
     const uint64_t rows =
         padded(p->max_rows > wide_rows ? p->max_rows : wide_rows, PREFILL_TILE_ROWS);
     const uint64_t q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
+    const uint64_t terms = d->two_terms ? TERMS : 1, scores = padded(d->experts, TILE_N);
+    const uint64_t columns = q + 2 * kv > scores ? q + 2 * kv : scores;
+    /* of rows that are sorted by expert */
+    const uint64_t places =
+        d->experts ? (uint64_t)most_expert_tiles(p->max_rows, d->top_k, d->experts) * TERM_ROWS : 0;
+    const uint64_t dense = rows * m->ffn, sparse = places * m->expert_ffn;
     p->d = *d, p->d.rounds = 1;
     p->d.h = (float *)memory_get(mem, "prompts", rows * d->hidden * 4);
     /* The products read all rows of a tile: those that do not exist must have memory. */
-    p->d.x = (act_t *)memory_get(mem, "prompts", rows * d->hidden * sizeof(act_t));
+    p->d.x = (act_t *)memory_get(mem, "prompts", rows * d->hidden * terms * sizeof(act_t));
     p->d.squares =
         (float *)memory_zeros(mem, "prompts", rows * squares_of(d->hidden) * sizeof(float));
-    p->d.qkv = (float *)memory_get(mem, "prompts",
-                                   (rows * (q + 2 * kv) + most_parts(d->chiplets * d->workers)) *
-                                       sizeof(float));
-    p->d.attended = (act_t *)memory_get(mem, "prompts", rows * q * sizeof(act_t));
-    p->d.gated = (act_t *)memory_get(mem, "prompts", rows * m->ffn * sizeof(act_t));
+    p->d.qkv = (float *)memory_get(
+        mem, "prompts", (rows * columns + most_parts(d->chiplets * d->workers)) * sizeof(float));
+    p->d.attended = (act_t *)memory_get(mem, "prompts", rows * q * terms * sizeof(act_t));
+    p->d.gated = (act_t *)memory_get(mem, "prompts",
+                                     (dense > sparse ? dense : sparse) * terms * sizeof(act_t));
+    if (places) {
+        p->d.prefill_sorted =
+            (act_t *)memory_get(mem, "prompts", places * d->hidden * TERMS * sizeof(act_t));
+        p->d.prefill_results =
+            (float *)memory_get(mem, "prompts", places * d->hidden * sizeof(float));
+        p->d.prefill_routes =
+            memory_get(mem, "prompts", prefill_routes_bytes(d->top_k, d->experts));
+    }
     if (p->is_wide)
         p->wide = p->d, p->wide.prefill_stays = 1, wide_best_buffers(&p->wide, mem);
     else
@@ -104,8 +119,8 @@ static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d
 /* 1: so many sequences decode by decode_wide, whose attention has the queries of a row and a KV head in one fragment. */
 static uint32_t is_wide(const model *m, const prefill_run *p, uint32_t sequences)
 {
-    return p->max_rows && sequences > MAX_ROWS && sequences <= PREFILL_TILE_ROWS &&
-           m->config.heads / m->config.kv_heads <= FRAGMENT_ROWS;
+    return p->max_rows && !m->config.experts && sequences > MAX_ROWS &&
+           sequences <= PREFILL_TILE_ROWS && m->config.heads / m->config.kv_heads <= FRAGMENT_ROWS;
 }
 
 /* Rows of steps, at most, for such a model and batch. */
@@ -126,20 +141,28 @@ static void prefill_shapes(const model *m, const decoder *d, fleet_linear *shape
     shapes[PREFILL_GATE_UP] = linear_shape_of(2 * m->ffn, d->hidden, 1);
     shapes[PREFILL_DOWN] = linear_shape_of(d->hidden, m->ffn, 1);
     shapes[PREFILL_HEAD] = linear_shape_of(m->head_columns, d->hidden, 1);
+    shapes[PREFILL_ROUTER] = linear_shape_of(d->experts, d->hidden, 1);
+    shapes[PREFILL_EXPERT_UP] = linear_shape_of(2 * m->expert_ffn, d->hidden, 1);
+    shapes[PREFILL_EXPERT_DOWN] = linear_shape_of(d->hidden, m->expert_ffn, 1);
 }
 /* Divides the products of all steps among the workers. *adds: 1: some of o or down have parts. */
 static void prefill_divide_steps(const model *m, const decoder *d, prefill_step *steps, uint32_t n,
                                  uint32_t *adds)
 {
     static const epilogue ends[PREFILL_PRODUCTS] = {
-        EPILOGUE_STORE, EPILOGUE_RESIDUAL, EPILOGUE_SILU, EPILOGUE_RESIDUAL, EPILOGUE_ARGMAX};
+        EPILOGUE_STORE,  EPILOGUE_RESIDUAL, EPILOGUE_SILU, EPILOGUE_RESIDUAL,
+        EPILOGUE_ARGMAX, EPILOGUE_STORE,    EPILOGUE_SILU, EPILOGUE_STORE};
     fleet_linear shapes[PREFILL_PRODUCTS];
     prefill_shapes(m, d, shapes);
     *adds = 0;
     for (uint32_t i = 0; i < n; i++)
-        for (uint32_t k = 0; k < PREFILL_PRODUCTS; k++) {
+        for (uint32_t k = 0; k < (d->experts ? PREFILL_PRODUCTS : PREFILL_ROUTER); k++) {
+            const uint32_t is_expert = k == PREFILL_EXPERT_UP || k == PREFILL_EXPERT_DOWN;
             steps[i].division[k] =
-                prefill_divide(&shapes[k], ends[k], steps[i].rows, d->chiplets * d->workers);
+                is_expert ? prefill_divide_expert(&shapes[k],
+                                                  ceil_div(steps[i].rows * d->top_k, d->experts))
+                          : prefill_divide(&shapes[k], ends[k], steps[i].rows,
+                                           d->chiplets * d->workers, d->two_terms ? TERMS : 1);
             *adds |= ends[k] == EPILOGUE_RESIDUAL && steps[i].division[k].parts > 1;
         }
 }
@@ -155,14 +178,47 @@ static void append_add(chain *c, const char *name, uint32_t layer, uint32_t prod
     task->product = product, task->norm = next_norm;
 }
 
-/* A task in both sets has the same number: this one stands for both. */
+/* A task that several sets have, with one term or two, has the same number in all: this one stands for all. */
 typedef char the_sets_have_the_same_numbers
     [(uint32_t)prefill_set_prefill_embed == (uint32_t)wide_set_prefill_embed &&
+             (uint32_t)prefill_set_prefill_embed ==
+                 (uint32_t)prefill_expert_set_prefill_embed_terms &&
+             (uint32_t)prefill_expert_set_prefill_linear_terms == (uint32_t)task_args_linear &&
+             (uint32_t)prefill_set_prefill_attend ==
+                 (uint32_t)prefill_expert_set_prefill_attend_terms &&
+             (uint32_t)prefill_set_prefill_heads == (uint32_t)prefill_expert_set_prefill_heads &&
+             (uint32_t)prefill_set_prefill_add == (uint32_t)prefill_expert_set_prefill_add_terms &&
+             (uint32_t)prefill_set_prefill_keep == (uint32_t)prefill_expert_set_prefill_keep &&
              (uint32_t)prefill_set_prefill_linear == (uint32_t)task_args_linear &&
              (uint32_t)wide_set_prefill_linear == (uint32_t)task_args_linear &&
              (uint32_t)prefill_set_prefill_add == (uint32_t)wide_set_prefill_add
          ? 1
          : -1];
+
+static void append_sorted_experts(chain *c, const model_layer *l, uint32_t i,
+                                  const float *next_norm)
+{
+    const decoder *d = c->d;
+    const uint32_t ffn = c->m->expert_ffn;
+    const layout ups = single_layout_of(2 * ffn, d->hidden),
+                 downs = single_layout_of(d->hidden, ffn);
+    const uint32_t linear = prefill_expert_set_prefill_linear_terms;
+    task_args *task = append_linear(c, "router", i, l->router, d->x, d->experts, d->hidden);
+    epilogue_store(task, d->qkv, task->shape.n);
+    task->product = PREFILL_ROUTER;
+    task = append_task(c, "route", i, prefill_expert_set_prefill_route, FLEET_LEVEL_DEVICE);
+    task->floats = d->qkv, task->columns = padded(d->experts, TILE_N);
+    task = append_task(c, "gather", i, prefill_expert_set_prefill_gather, FLEET_LEVEL_DEVICE);
+    task->acts = d->prefill_sorted;
+    task = append_product(c, "expert_up", i, linear, l->expert_up, &ups, d->prefill_sorted, 0);
+    epilogue_silu(task, d, 0, ffn);
+    task->product = PREFILL_EXPERT_UP;
+    task = append_product(c, "expert_down", i, linear, l->expert_down, &downs, d->gated, 0);
+    task->product = PREFILL_EXPERT_DOWN;
+    epilogue_store(task, d->prefill_results, d->hidden);
+    task = append_task(c, "combine", i, prefill_expert_set_prefill_combine, FLEET_LEVEL_DEVICE);
+    task->floats = d->prefill_results, task->norm = next_norm;
+}
 
 /* From the embedding through all layers. */
 static void append_prefill_layers(chain *c)
@@ -188,6 +244,10 @@ static void append_prefill_layers(chain *c)
         task = append_linear(c, "o", i, l->o, d->attended, d->hidden, q);
         epilogue_residual(task, l->post_norm);
         append_add(c, "o_add", i, PREFILL_O, l->post_norm);
+        if (l->sparse) {
+            append_sorted_experts(c, l, i, next_norm);
+            continue;
+        }
         append_dense(c, l, i, next_norm);
         c->tasks[c->n - 2].product = PREFILL_GATE_UP;
         append_add(c, "down_add", i, PREFILL_DOWN, next_norm);
@@ -435,7 +495,10 @@ static fleet_status prefill_launch(prefill_run *p, const fleet_launch_desc *deco
     fleet_status status;
     if (!p->rows) return FLEET_OK;
     d.steps = p->steps, d.threads = PREFILL_THREADS, d.lds_bytes = PREFILL_LDS_BYTES;
-    status = fleet_launch(&p->prompts.state, &d, FLEET_KERNEL_OF(prefill), p->prompts.device_tasks);
+    status =
+        fleet_launch(&p->prompts.state, &d,
+                     p->d.experts ? FLEET_KERNEL_OF(prefill_experts) : FLEET_KERNEL_OF(prefill),
+                     p->prompts.device_tasks);
     if (status || p->is_wide) return status;
     d = *decode, d.steps = 1;
     if (decode->steps) d.trace = NULL; /* it is of the last step */

@@ -14,7 +14,7 @@
 
 #if defined(FLEET_CUDA)
 #include "nvidia/attention.h"
-#include "nvidia/prefill.h"
+#include "nvidia/prefill_experts.h"
 #include "nvidia/wgmma.h"
 #include "nvidia/wide.h"
 #elif defined(FLEET_HOST)
@@ -77,13 +77,24 @@ typedef task_args served_large_m;
 DECODER_DISPATCH(large_m, LARGE_M_TASKS, LARGE_M_STREAMS)
 DECODER_DISPATCH(served_large_m, SERVED_LARGE_M_TASKS, LARGE_M_STREAMS)
 
-/* The tasks that take prompts, numbered like those that decode (prefill.h). */
+/* The tasks that take prompts, numbered like those that decode (prefill.h). With experts, in a set of their own, they have
+   activations of two terms. */
 #define PREFILL_TASKS(TILE_, P)                                                                    \
     TILE_(P, prefill_embed)                                                                        \
     TILE_(P, prefill_linear)                                                                       \
     TILE_(P, prefill_attend) TILE_(P, prefill_heads) TILE_(P, prefill_add) TILE_(P, prefill_keep)
+#define PREFILL_EXPERT_TASKS(TILE_, P)                                                             \
+    TILE_(P, prefill_embed_terms)                                                                  \
+    TILE_(P, prefill_linear_terms)                                                                 \
+    TILE_(P, prefill_attend_terms)                                                                 \
+    TILE_(P, prefill_heads)                                                                        \
+    TILE_(P, prefill_add_terms)                                                                    \
+    TILE_(P, prefill_keep)                                                                         \
+    TILE_(P, prefill_route) TILE_(P, prefill_gather) TILE_(P, prefill_combine)
 typedef task_args prefill_set;
+typedef task_args prefill_expert_set;
 FLEET_DISPATCH(prefill_set, PREFILL_TASKS)
+FLEET_DISPATCH(prefill_expert_set, PREFILL_EXPERT_TASKS)
 
 /* Those that decode many sequences. */
 #define WIDE_TASKS(TILE_, P)                                                                       \

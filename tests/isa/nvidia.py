@@ -123,6 +123,7 @@ PATHS = {
     "consume_chunks_path": [CONSUMERS, FULL, *PRODUCTS, COUNTED, ALL_PRODUCTS, COUNTED],
     "prefill_product_path": {r"mbarrier\.init": 2, r"fence\.mbarrier_init\.release\.cluster": 1, PROXIES: 1, BAR: 2, FULL: 3, EXPECT: 2, PRODUCTS[0]: 1,
                              PRODUCTS[3]: 1, ALL_PRODUCTS: 1, COUNTED: 2},
+    "term_tile_path": {FULL: 2, EXPECT: 1, PRODUCTS[0]: 1, PRODUCTS[3]: 1, ALL_PRODUCTS: 1, COUNTED: 2},
     "flash_queries_path": [r"barrier\.cta\.sync 3,128", r"st\.shared", PROXIES, r"barrier\.cta\.sync 3,128"],
     "flash_copy_path": [FULL, EXPECT, WARP, BULK, FULL, EXPECT, WARP, BULK],
     "flash_block_path": {FULL: 8, COUNTED: 4, PRODUCTS[0]: 3, ALL_PRODUCTS: 4, TURNS: 6, TURNS_PASSED: 6},
@@ -155,7 +156,8 @@ class M(mutants.Mutant):
 
 
 QWEN3 = os.path.join("examples", "qwen3")
-ATTENTION, LARGE_M, SMALL_M, PIPELINE, INSTRUCTIONS, PREFILL, WIDE = (os.path.join(QWEN3, "nvidia", n + ".h") for n in ("attention", "wgmma", "mma", "pipeline", "ptx", "prefill", "wide"))
+ATTENTION, LARGE_M, SMALL_M, PIPELINE, INSTRUCTIONS, PREFILL, WIDE, PREFILL_EXPERTS = (
+    os.path.join(QWEN3, "nvidia", n + ".h") for n in ("attention", "wgmma", "mma", "pipeline", "ptx", "prefill", "wide", "prefill_experts"))
 OPERANDS = os.path.join(QWEN3, "tasks", "operands.h")
 # Files with paths, and nvcc's options.
 UNITS = {
@@ -358,6 +360,10 @@ MUTANTS = [
     M("prompts: wait but for the last", PREFILL, "prefill_product", "wgmma_wait_but_last();"),
     M("prompts: stage given back", PREFILL, "prefill_product", "mbar_arrive_if(used, used != 0);"),
     M("prompts: wait for all", PREFILL, "prefill_product", "wgmma_wait_all();"),
+    M("prompts: stage of two terms is there", PREFILL_EXPERTS, "term_tile", "mbar_wait(ring_full(&w->ring, w->at), w->at.use);"),
+    M("prompts: two terms, wait but for the last", PREFILL_EXPERTS, "term_tile", "wgmma_wait_but_last();"),
+    M("prompts: stage of two terms given back", PREFILL_EXPERTS, "term_tile", "mbar_arrive_if(used, used != 0);"),
+    M("prompts: two terms, wait for all", PREFILL_EXPERTS, "term_tile", "wgmma_wait_all();"),
     M("prompts: queries before were read", PREFILL, "flash_queries", "warpgroup_barrier(first / FLASH_QUERIES); /* all warps have multiplied the queries before */"),
     M("prompts: queries for wgmma", PREFILL, "flash_queries", "fence_proxy_async();"),
     M("prompts: queries are there", PREFILL, "flash_queries", "warpgroup_barrier(first / FLASH_QUERIES); /* the other warps' queries are in LDS */"),

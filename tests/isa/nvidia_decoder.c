@@ -2,8 +2,9 @@
    kernel of its own, named after the function: tests/isa/nvidia.py looks at their PTX. For sm_90a,
    which has wgmma. */
 #include "examples/qwen3/nvidia/attention.h"
-#include "examples/qwen3/nvidia/wide.h"
+#include "examples/qwen3/nvidia/prefill_experts.h"
 #include "examples/qwen3/nvidia/wgmma.h"
+#include "examples/qwen3/nvidia/wide.h"
 
 #define PATH(function) extern "C" __global__ void function##_path
 
@@ -102,6 +103,13 @@ PATH(prefill_product)(fleet_ctx ctx, task_args task, prefill_division by, uint32
     const prefill_items t = prefill_items_of(&task, &by, rows);
     prefill_product(&c, &task, &t, rows, 1, 64, 0);
 }
+PATH(term_tile)(fleet_ctx ctx, task_args task, term_items t, term_work w, term_item item)
+{
+    const fleet_ctx c = in_lds(ctx);
+    w.task = &task, w.t = &t;
+    w.ring = ring_of(&c, 0, 0, 8, 24576, PREFILL_WARPS);
+    term_tile(&w, &item, 0, 128);
+}
 PATH(flash_queries)(fleet_ctx ctx, decoder d, prefill_block b)
 {
     flash_queries(&d, &b, 0, (kv_t *)in_lds(ctx).lds, 0);
@@ -116,7 +124,7 @@ PATH(flash_block)
  prefill_block b)
 {
     const fleet_ctx lds = in_lds(ctx);
-    flash_block(&lds, &task, &c, &at, blocks, &b, 0);
+    flash_block(&lds, &task, &c, &at, blocks, &b, 0, 1);
 }
 
 /* ---- many sequences ---- */

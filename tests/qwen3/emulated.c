@@ -583,18 +583,33 @@ static uint16_t of_values(wgmma_desc o, uint32_t column, uint32_t key)
 }
 /* Rows after these may be arbitrary: their sums become NaN, so that using them is noticed. */
 static uint32_t rows_there;
-static void multiply_k64(float *d, uint32_t n, wgmma_desc rows, wgmma_desc columns)
+static void multiply_operands(float *d, uint32_t n, wgmma_desc rows, wgmma_desc columns,
+                              uint32_t column_ks)
 {
     const uint32_t first = emulated_wave_id() % 4 * 16 + emulated_lane() / 4;
     for (uint32_t i = 0; i < n / 2; i++) {
         const uint32_t row = first + i / 2 % 2 * 8;
         if (row >= rows_there) d[i] = NAN;
         for (uint32_t k = 0; k < 64 && row < rows_there; k++)
-            d[i] +=
-                value_of_bf16(of_operand(rows, row, k)) *
-                value_of_bf16(of_operand(columns, i / 4 * 8 + emulated_lane() % 4 * 2 + i % 2, k));
+            d[i] += value_of_bf16(of_operand(rows, row, k)) *
+                    value_of_bf16(of_operand(columns, i / 4 * 8 + emulated_lane() % 4 * 2 + i % 2,
+                                             k % column_ks));
     }
 }
+static void multiply_k64(float *d, uint32_t n, wgmma_desc rows, wgmma_desc columns)
+{
+    multiply_operands(d, n, rows, columns, 64);
+}
+#define MULTIPLY_TERMS(n)                                                                          \
+    FLEET_DEVICE void wgmma_m64n##n##k32x2(float *d, wgmma_desc rows, wgmma_desc columns)          \
+    {                                                                                              \
+        multiply_operands(d, n, rows, columns, 32);                                                \
+    }
+MULTIPLY_TERMS(64)
+MULTIPLY_TERMS(96)
+MULTIPLY_TERMS(128)
+MULTIPLY_TERMS(192)
+MULTIPLY_TERMS(256)
 FLEET_DEVICE void wgmma_scores(float *d, wgmma_desc queries, wgmma_desc keys)
 {
     const uint32_t first = emulated_wave_id() % 4 * 16 + emulated_lane() / 4;
@@ -896,6 +911,7 @@ static fleet_status emulated_finish(const fleet_ctx *ctx)
 #define fleet_finish emulated_finish
 #define DECODER_STAGES RING
 #include "examples/qwen3/nvidia/attention.h"
+#include "examples/qwen3/nvidia/prefill_experts.h"
 #include "examples/qwen3/nvidia/wgmma.h"
 #include "examples/qwen3/nvidia/wide.h"
 #include "examples/qwen3/panels.h"
@@ -1959,6 +1975,7 @@ typedef struct prefill_case {
     uint32_t rows, k, columns, workers;
     uint32_t panel_tiles, inner_k;   /* of the packed weights */
     uint32_t epilogue, width, parts; /* of the tiles, that these are to be */
+    uint32_t terms;
 } prefill_case;
 
 static void run_prefill_linear(const fleet_ctx *ctx, void *args)
@@ -1969,6 +1986,20 @@ static void run_prefill_linear(const fleet_ctx *ctx, void *args)
 static void run_prefill_add(const fleet_ctx *ctx, void *args)
 {
     if (prefill_add(*ctx, (const task_args *)args)) complain("a tile fails", 0);
+}
+static void run_prefill_linear_terms(const fleet_ctx *ctx, void *args)
+{
+    const fleet_status status = prefill_linear_terms(*ctx, (const task_args *)args);
+    if (status) complain("a tile fails with status", (uint32_t)status);
+}
+static void run_prefill_add_terms(const fleet_ctx *ctx, void *args)
+{
+    if (prefill_add_terms(*ctx, (const task_args *)args)) complain("a tile fails", 0);
+}
+/* An activation of one or two terms. */
+static double act_terms(const act_t *at, uint32_t terms)
+{
+    return (double)float_of_act(at[0]) + (terms == 2 ? (double)float_of_act(at[LOW_TERM]) : 0);
 }
 static void launch_prefill(lane_function function, void *args, uint32_t workers)
 {
@@ -1981,42 +2012,44 @@ static void launch_prefill(lane_function function, void *args, uint32_t workers)
 /* Numbers are whole and sums exact, but for the norm. Rows that do not exist are NaN. */
 static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t number)
 {
-    const uint32_t rows = p->rows, all = ceil_div(rows, PREFILL_TILE_ROWS) * PREFILL_TILE_ROWS;
+    const uint32_t rows = p->rows, terms = p->terms;
+    const uint32_t all = ceil_div(rows * terms, PREFILL_TILE_ROWS) * PREFILL_TILE_ROWS;
     const uint32_t k = p->k, n = p->columns, padded = ceil_div(k, K_ALIGN) * K_ALIGN;
     const uint32_t tile = p->panel_tiles * TILE_N, panels = ceil_div(n, tile);
     const uint32_t is_residual = p->epilogue == EPILOGUE_RESIDUAL, hidden = is_residual ? n : k,
                    parts = squares_of(hidden);
-    uint16_t *x = halves((size_t)all * k), *weights = halves((size_t)panels * tile * padded);
-    uint16_t *next = halves((size_t)all * n);
+    const size_t acts = (size_t)ceil_div(all, PREFILL_TILE_ROWS) * PREFILL_TILE_ROWS * terms;
+    uint16_t *x = halves(acts * k), *weights = halves((size_t)panels * tile * padded);
+    uint16_t *next = halves(acts * n);
     float *plain = floats_of((size_t)n * k), *floats = floats_of((size_t)all * n * PREFILL_PARTS);
     float *h = floats_of((size_t)all * n), *before = floats_of((size_t)all * n);
     float *norm = floats_of(n), *squares = floats_of((size_t)all * parts);
-    uint8_t *marked = (uint8_t *)malloc((size_t)all * k / BLOCK_K);
+    uint8_t *marked = (uint8_t *)malloc(acts * k / BLOCK_K);
     prefill_step step_of = {rows, 0, 0, 0, 0, 0, {{0, 0, 0}}};
     double *wants = (double *)calloc(n, sizeof *wants);
     static task_args o;
     if (!marked || !wants) abort();
-    memset(marked, 1, (size_t)all * k / BLOCK_K);
+    memset(marked, 1, acts * k / BLOCK_K);
     memset(squares, 0, (size_t)all * parts * sizeof *squares);
     memset(weights, 0, (size_t)panels * tile * padded * 2);
     memset(&o, 0, sizeof o);
     o.shape.n = n, o.shape.k = k, o.shape.tile_n = tile, o.inner_k = p->inner_k;
     o.panel_bytes = tile * padded * 2, o.weights = weights, o.x = x, o.epilogue = p->epilogue;
-    o.rmsnorm = !is_residual, o.d.qkv = floats, o.acts = next, o.norm = norm;
+    o.rmsnorm = !is_residual, o.d.qkv = o.floats = floats, o.acts = next, o.norm = norm;
     o.columns = p->epilogue == EPILOGUE_SILU ? n / 2 : n;
     o.d.hidden = hidden, o.d.eps = 1e-6f, o.d.prefill = &step_of;
     o.d.chiplets = 1, o.d.workers = p->workers;
     o.d.h = h, o.d.x = next, o.d.squares = squares;
-    step_of.division[0] = prefill_divide(&o.shape, (epilogue)p->epilogue, rows, p->workers);
+    step_of.division[0] = prefill_divide(&o.shape, (epilogue)p->epilogue, rows, p->workers, terms);
     CHECK_INT(step_of.division[0].width, p->width);
     CHECK_INT(step_of.division[0].parts, p->parts);
     for (uint32_t i = 0; i < n; i++) norm[i] = 1 + whole_number() / 16;
     for (uint32_t i = 0; i < rows * n; i++) before[i] = h[i] = whole_number();
     for (uint32_t r = 0; r < rows; r++)
         for (uint32_t i = 0; i < k; i++) {
-            const float value = whole_number();
+            const float value = whole_number() + (terms == 2 ? whole_number() / 64 : 0);
             float *sum = &squares[r * parts + i / SQUARED_COLUMNS];
-            x[prefill_at(r, i, k)] = bf16_of_float(value);
+            store_act(x + prefill_at(r, i, k, terms), terms == 2 ? LOW_TERM : 0, value);
             if (!is_residual) *sum = (i % SQUARED_COLUMNS ? *sum : 0) + value * value;
         }
     for (uint32_t c = 0; c < n; c++)
@@ -2029,17 +2062,18 @@ static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t nu
                 bf16_of_float(plain[c * k + i]);
         }
     memset(&may_read, 0, sizeof may_read);
-    may_read.from = x, may_read.rows = all * k / BLOCK_K, may_read.width = BLOCK_K;
+    may_read.from = x, may_read.rows = (uint32_t)(acts * k / BLOCK_K), may_read.width = BLOCK_K;
     may_read.marked = marked;
     may_copy.from = weights, may_copy.values = (size_t)panels * tile * padded;
-    launch_prefill(run_prefill_linear, &o, p->workers);
-    if (!complaint[0] && is_residual) launch_prefill(run_prefill_add, &o, p->workers);
+    launch_prefill(terms == 2 ? run_prefill_linear_terms : run_prefill_linear, &o, p->workers);
+    if (!complaint[0] && is_residual)
+        launch_prefill(terms == 2 ? run_prefill_add_terms : run_prefill_add, &o, p->workers);
     if (complaint[0]) test_fail(t, __FILE__, __LINE__, "case %u: %s", number, complaint);
     for (uint32_t r = 0; r < rows; r++) {
         double all_squares = 0;
         float squared = 0;
         for (uint32_t i = 0; i < k; i++) {
-            const double value = (double)float_of_bf16(x[prefill_at(r, i, k)]);
+            const double value = act_terms(x + prefill_at(r, i, k, terms), terms);
             all_squares += value * value;
         }
         for (uint32_t c = 0; c < n && !t->failed_here; c++) {
@@ -2047,10 +2081,14 @@ static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t nu
             double want = 0, room;
             for (uint32_t i = 1; i < p->parts; i++) got += floats[(i * rows + r) * n + c];
             for (uint32_t i = 0; i < k; i++)
-                want += (double)float_of_bf16(x[prefill_at(r, i, k)]) * (double)plain[c * k + i];
+                want += act_terms(x + prefill_at(r, i, k, terms), terms) * (double)plain[c * k + i];
             if (is_residual) {
                 got = h[r * n + c], want += (double)before[r * n + c];
-                CHECK_INT(next[prefill_at(r, c, n)], bf16_of_float(got * norm[c]));
+                act_t both[LOW_TERM + 1];
+                store_act(both, LOW_TERM, got * norm[c]);
+                CHECK_INT(next[prefill_at(r, c, n, terms)], both[0]);
+                if (terms == 2)
+                    CHECK_INT(next[prefill_at(r, c, n, terms) + LOW_TERM], both[LOW_TERM]);
                 squared += got * got;
                 if (c % SQUARED_COLUMNS == SQUARED_COLUMNS - 1 || c == n - 1) {
                     CHECK(fabsf(squares[r * parts + c / SQUARED_COLUMNS] - squared) <=
@@ -2067,8 +2105,8 @@ static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t nu
                 wants[c] = want;
                 if (c % TILE_N < TILE_N / 2) continue;
                 want *= gate / (1 + exp(-gate));
-                room = 0x1p-8 * fabs(want) + 1e-3 * (1 + fabs(gate));
-                got = float_of_bf16(next[prefill_at(r, to, o.columns)]);
+                room = (terms == 2 ? 0x1p-15 : 0x1p-8) * fabs(want) + 1e-3 * (1 + fabs(gate));
+                got = (float)act_terms(next + prefill_at(r, to, o.columns, terms), terms);
             }
             if (!(fabs((double)got - want) <= room))
                 test_fail(t, __FILE__, __LINE__, "case %u: row %u, column %u is %g, expected %g",
@@ -2081,24 +2119,268 @@ static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t nu
 }
 
 /* Tiles of all widths, whole ones and not; rows of one tile and of two, and fewer than a group; both layouts of weights,
-   with panels that tiles cut and a last one that is narrower; a last stage of weights that is half full. */
+   with panels that tiles cut and a last one that is narrower; a last stage of weights that is half full;
+   activations of two terms, with one block of rows and with two. */
 static void prompts_products_are_exact(test_run *t)
 {
     static const prefill_case cases[] = {
-        {5, 64, 16, 2, 1, STAGE_K, EPILOGUE_STORE, 64, 1},
-        {70, 192, 256, 1, 12, WGMMA_K, EPILOGUE_SILU, 128, 1},
-        {20, 640, 256, 1, 3, STAGE_K, EPILOGUE_RESIDUAL, 128, 1},
-        {257, 320, 272, 4, 3, STAGE_K, EPILOGUE_STORE, 192, 1},
-        {130, 128, 192, 6, 2, STAGE_K, EPILOGUE_RESIDUAL, 64, 1},
-        {131, 64, 512, 1, 7, WGMMA_K, EPILOGUE_RESIDUAL, 128, 1},
-        {70, 2624, 192, 6, 2, STAGE_K, EPILOGUE_RESIDUAL, 192, 6},
-        {140, 2112, 176, 5, 7, WGMMA_K, EPILOGUE_STORE, 192, 5},
-        {40, 1088, 400, 3, 2, STAGE_K, EPILOGUE_SILU, 192, 1},
+        {5, 64, 16, 2, 1, STAGE_K, EPILOGUE_STORE, 64, 1, 1},
+        {70, 192, 256, 1, 12, WGMMA_K, EPILOGUE_SILU, 128, 1, 1},
+        {20, 640, 256, 1, 3, STAGE_K, EPILOGUE_RESIDUAL, 128, 1, 1},
+        {257, 320, 272, 4, 3, STAGE_K, EPILOGUE_STORE, 192, 1, 1},
+        {130, 128, 192, 6, 2, STAGE_K, EPILOGUE_RESIDUAL, 64, 1, 1},
+        {131, 64, 512, 1, 7, WGMMA_K, EPILOGUE_RESIDUAL, 128, 1, 1},
+        {70, 2624, 192, 6, 2, STAGE_K, EPILOGUE_RESIDUAL, 192, 6, 1},
+        {140, 2112, 176, 5, 7, WGMMA_K, EPILOGUE_STORE, 192, 5, 1},
+        {40, 1088, 400, 3, 2, STAGE_K, EPILOGUE_SILU, 192, 1, 1},
+        {5, 64, 16, 2, 1, STAGE_K, EPILOGUE_STORE, 128, 1, 2},
+        {70, 192, 256, 1, 1, STAGE_K, EPILOGUE_SILU, 256, 1, 2},
+        {140, 544, 160, 2, 2, STAGE_K, EPILOGUE_RESIDUAL, 192, 1, 2},
+        {129, 2112, 272, 5, 3, STAGE_K, EPILOGUE_STORE, 192, 1, 2},
+        {30, 1600, 192, 6, 3, STAGE_K, EPILOGUE_RESIDUAL, 192, 4, 2},
     };
     drawn = 5;
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (is_part() && i != 3) continue;
         check_prefill_linear(t, &cases[i], i);
+        if (t->failed_here) return;
+    }
+}
+
+/* ---- prompts of models with experts ---- */
+
+typedef struct prefill_experts_case {
+    uint32_t rows, hidden, experts, top_k, ffn, norm_topk, workers;
+} prefill_experts_case;
+
+static void run_prefill_route(const fleet_ctx *ctx, void *args)
+{
+    if (prefill_route(*ctx, (const task_args *)args)) complain("a tile fails", 0);
+}
+static void run_prefill_gather(const fleet_ctx *ctx, void *args)
+{
+    if (prefill_gather(*ctx, (const task_args *)args)) complain("a tile fails", 0);
+}
+static void run_prefill_combine(const fleet_ctx *ctx, void *args)
+{
+    if (prefill_combine(*ctx, (const task_args *)args)) complain("a tile fails", 0);
+}
+
+/* `count` matrices of n columns of k small whole numbers, packed tile by tile, and as they are: [count][n][k]. */
+static uint16_t *packed_tiles(float **plain, uint32_t count, uint32_t n, uint32_t k)
+{
+    const uint32_t padded = ceil_div(k, K_ALIGN) * K_ALIGN, tiles = ceil_div(n, TILE_N);
+    const size_t all = (size_t)count * tiles * TILE_N * padded;
+    uint16_t *to = halves(all);
+    memset(to, 0, all * 2);
+    *plain = floats_of((size_t)count * n * k);
+    for (uint32_t e = 0; e < count; e++)
+        for (uint32_t c = 0; c < n; c++)
+            for (uint32_t i = 0; i < k; i++) {
+                const float value = (float)draw(5) - 2;
+                (*plain)[((size_t)e * n + c) * k + i] = value;
+                to[(size_t)(e * tiles + c / TILE_N) * TILE_N * padded +
+                   weight_at(c % TILE_N, i, 1, STAGE_K)] = bf16_of_float(value);
+            }
+    return to;
+}
+
+/* A product of the layer. Its input has `rows` rows, and its weights `count` matrices. */
+static void launch_expert_product(task_args *o, const act_t *x, size_t rows,
+                                  const uint16_t *weights, uint32_t count, uint32_t n, uint32_t k,
+                                  uint32_t product, uint32_t workers)
+{
+    const uint32_t columns = ceil_div(n, TILE_N) * TILE_N, padded = ceil_div(k, K_ALIGN) * K_ALIGN;
+    uint8_t *marked = (uint8_t *)malloc(rows * k * TERMS / BLOCK_K);
+    if (complaint[0]) return;
+    if (!marked) abort();
+    memset(marked, 1, rows * k * TERMS / BLOCK_K);
+    o->shape.n = columns, o->shape.k = k, o->shape.tile_n = TILE_N, o->inner_k = STAGE_K;
+    o->panel_bytes = TILE_N * padded * 2, o->weights = weights, o->x = x, o->product = product;
+    memset(&may_read, 0, sizeof may_read);
+    may_read.from = x, may_read.rows = (uint32_t)(rows * k * TERMS / BLOCK_K);
+    may_read.width = BLOCK_K, may_read.marked = marked;
+    may_copy.from = weights, may_copy.values = (size_t)count * columns * padded;
+    launch_prefill(run_prefill_linear_terms, o, workers);
+    memset(&may_read, 0, sizeof may_read);
+    may_copy.values = 0;
+    free(marked);
+}
+
+/* What row x, [hidden], adds to the residual stream, and the sum of the absolute values of that sum's parts. */
+typedef struct plain_layer {
+    const float *router, *up, *down;
+    const prefill_experts_case *p;
+} plain_layer;
+static void plain_experts(const plain_layer *l, const double *x, double *sum, double *size)
+{
+    const prefill_experts_case *p = l->p;
+    double score[64], total = 0, row_max = -INFINITY;
+    uint32_t chosen[MAX_TOP_K];
+    for (uint32_t e = 0; e < p->experts; e++) {
+        score[e] = 0;
+        for (uint32_t i = 0; i < p->hidden; i++)
+            score[e] += x[i] * (double)l->router[e * p->hidden + i];
+        row_max = score[e] > row_max ? score[e] : row_max;
+    }
+    for (uint32_t n = 0; n < p->top_k; n++) {
+        chosen[n] = p->experts;
+        for (uint32_t e = 0; e < p->experts; e++) {
+            uint32_t is_new = 1;
+            for (uint32_t i = 0; i < n; i++) is_new &= chosen[i] != e;
+            /* sums that are equal but for rounding are equal on the GPU */
+            if (is_new && (chosen[n] == p->experts || score[e] > score[chosen[n]] + 1e-9))
+                chosen[n] = e;
+        }
+        total += exp(score[chosen[n]] - row_max);
+    }
+    if (!p->norm_topk) total = 0;
+    for (uint32_t e = 0; e < p->experts && !p->norm_topk; e++) total += exp(score[e] - row_max);
+    for (uint32_t c = 0; c < p->hidden; c++) sum[c] = size[c] = 0;
+    for (uint32_t n = 0; n < p->top_k; n++) {
+        const double weight = exp(score[chosen[n]] - row_max) / total;
+        const float *up = l->up + (size_t)chosen[n] * 2 * p->ffn * p->hidden;
+        const float *down = l->down + (size_t)chosen[n] * p->hidden * p->ffn;
+        for (uint32_t j = 0; j < p->ffn; j++) {
+            const uint32_t at = j / (TILE_N / 2) * TILE_N + j % (TILE_N / 2);
+            double both[2] = {0, 0};
+            for (uint32_t i = 0; i < p->hidden; i++)
+                for (uint32_t k = 0; k < 2; k++)
+                    both[k] += x[i] * (double)up[(at + k * TILE_N / 2) * p->hidden + i];
+            both[0] *= both[1] / (1 + exp(-both[0]));
+            for (uint32_t c = 0; c < p->hidden; c++) {
+                const double part = weight * both[0] * (double)down[c * p->ffn + j];
+                sum[c] += part, size[c] += fabs(part);
+            }
+        }
+    }
+}
+
+/* The layer from the router on, with so many workers: the new residual stream in h, x and squares. */
+static void launch_experts(const prefill_experts_case *p, task_args *o, float *h,
+                           const uint16_t *router, const uint16_t *up, const uint16_t *down,
+                           uint32_t workers)
+{
+    const uint32_t ffn = p->ffn;
+    const size_t rows = ceil_div(p->rows, TERM_ROWS) * TERM_ROWS,
+                 places = (size_t)most_expert_tiles(p->rows, p->top_k, p->experts) * TERM_ROWS;
+    act_t *sorted = halves(places * p->hidden * TERMS), *gated = halves(places * ffn * TERMS);
+    float *results = floats_of(places * p->hidden);
+    o->d.h = h, complaint[0] = 0;
+    o->epilogue = EPILOGUE_STORE, o->floats = o->d.qkv, o->rmsnorm = 1;
+    o->columns = ceil_div(p->experts, TILE_N) * TILE_N;
+    launch_expert_product(o, o->d.x, rows, router, 1, p->experts, p->hidden, PREFILL_ROUTER,
+                          workers);
+    if (!complaint[0]) launch_prefill(run_prefill_route, o, workers);
+    o->acts = sorted;
+    if (!complaint[0]) launch_prefill(run_prefill_gather, o, workers);
+    o->epilogue = EPILOGUE_SILU, o->acts = gated, o->columns = ffn, o->rmsnorm = 0;
+    launch_expert_product(o, sorted, places, up, p->experts, 2 * p->ffn, p->hidden,
+                          PREFILL_EXPERT_UP, workers);
+    o->epilogue = EPILOGUE_STORE, o->floats = results, o->columns = p->hidden;
+    launch_expert_product(o, gated, places, down, p->experts, p->hidden, ffn, PREFILL_EXPERT_DOWN,
+                          workers);
+    if (!complaint[0]) launch_prefill(run_prefill_combine, o, workers);
+    free(sorted), free(gated), free(results);
+}
+
+static void check_prefill_experts(test_run *t, const prefill_experts_case *p, uint32_t number)
+{
+    const uint32_t rows = p->rows, hidden = p->hidden, parts = squares_of(hidden);
+    const size_t all = (size_t)ceil_div(rows, TERM_ROWS) * TERM_ROWS * hidden;
+    float *plain[3], *h = floats_of(all), *again = floats_of(all), *before = floats_of(all);
+    float *squares = floats_of((size_t)rows * parts), *norm = floats_of(hidden);
+    act_t *x = halves(all * TERMS);
+    uint16_t *router = packed_tiles(&plain[0], 1, p->experts, hidden),
+             *up = packed_tiles(&plain[1], p->experts, 2 * p->ffn, hidden),
+             *down = packed_tiles(&plain[2], p->experts, hidden, p->ffn);
+    double *of_row = (double *)calloc(2 * (size_t)hidden, sizeof *of_row), *sum = of_row + hidden;
+    double *wants = (double *)calloc((size_t)rows * hidden, sizeof *wants);
+    double *sizes = (double *)calloc((size_t)rows * hidden, sizeof *sizes);
+    prefill_step step_of = {rows, 0, 0, 0, 0, 0, {{0, 0, 0}}};
+    const plain_layer l = {plain[0], plain[1], plain[2], p};
+    static task_args o;
+    if (!of_row || !wants || !sizes) abort();
+    memset(&o, 0, sizeof o);
+    o.d.hidden = hidden, o.d.experts = p->experts, o.d.top_k = p->top_k, o.d.eps = 1e-6f;
+    o.d.norm_topk = p->norm_topk, o.d.prefill = &step_of, o.d.chiplets = 1;
+    o.d.workers = p->workers, o.d.x = x, o.d.squares = squares, o.norm = norm;
+    o.d.qkv = floats_of((size_t)rows * ceil_div(p->experts, TILE_N) * TILE_N * PREFILL_PARTS);
+    o.d.prefill_routes = malloc(prefill_routes_bytes(p->top_k, p->experts));
+    if (!o.d.prefill_routes) abort();
+    memset(o.d.prefill_routes, 0xff, prefill_routes_bytes(p->top_k, p->experts));
+    o.shape.n = ceil_div(p->experts, TILE_N) * TILE_N, o.shape.k = hidden;
+    step_of.division[PREFILL_ROUTER] =
+        prefill_divide(&o.shape, EPILOGUE_STORE, rows, p->workers, TERMS);
+    o.shape.n = 2 * p->ffn;
+    step_of.division[PREFILL_EXPERT_UP] = prefill_divide_expert(&o.shape, rows / p->experts);
+    o.shape.n = hidden, o.shape.k = p->ffn;
+    step_of.division[PREFILL_EXPERT_DOWN] = prefill_divide_expert(&o.shape, rows / p->experts);
+    for (uint32_t c = 0; c < hidden; c++) norm[c] = 1 + whole_number() / 16;
+    for (uint32_t r = 0; r < rows; r++) {
+        double squared = 0, scale;
+        for (uint32_t i = 0; i < hidden; i++) {
+            const double value = (double)(whole_number() + whole_number() / 64);
+            store_act(x + prefill_at(r, i, hidden, TERMS), LOW_TERM, (float)value);
+            of_row[i] = value, before[r * hidden + i] = whole_number();
+        }
+        for (uint32_t i = 0; i < parts; i++)
+            squared += (double)(squares[r * parts + i] = i < hidden / SQUARED_COLUMNS ? 600 : 0);
+        scale = 1 / sqrt(squared / hidden + 1e-6);
+        for (uint32_t i = 0; i < hidden; i++) of_row[i] *= scale;
+        plain_experts(&l, of_row, sum, sizes + r * hidden);
+        for (uint32_t c = 0; c < hidden; c++)
+            wants[r * hidden + c] = sum[c] + (double)before[r * hidden + c];
+    }
+    memcpy(h, before, all * sizeof *h), memcpy(again, before, all * sizeof *h);
+    {
+        act_t *kept = halves(all * TERMS);
+        float *kept_squares = floats_of((size_t)rows * parts);
+        memcpy(kept, x, all * TERMS * 2);
+        memcpy(kept_squares, squares, (size_t)rows * parts * 4);
+        launch_experts(p, &o, again, router, up, down, 1);
+        memcpy(x, kept, all * TERMS * 2);
+        memcpy(squares, kept_squares, (size_t)rows * parts * 4);
+        free(kept), free(kept_squares);
+    }
+    if (!complaint[0]) launch_experts(p, &o, h, router, up, down, p->workers);
+    if (complaint[0]) test_fail(t, __FILE__, __LINE__, "case %u: %s", number, complaint);
+    for (uint32_t r = 0; r < rows; r++) {
+        float squared = 0;
+        for (uint32_t c = 0; c < hidden && !t->failed_here; c++) {
+            const float got = h[r * hidden + c];
+            const double want = wants[r * hidden + c];
+            act_t both[LOW_TERM + 1];
+            store_act(both, LOW_TERM, got * norm[c]);
+            if (!(fabs((double)got - want) <= 0x1p-15 * sizes[r * hidden + c] + 1e-4))
+                test_fail(t, __FILE__, __LINE__, "case %u: row %u, column %u is %g, expected %g",
+                          number, r, c, (double)got, want);
+            CHECK(again[r * hidden + c] == got);
+            CHECK_INT(x[prefill_at(r, c, hidden, TERMS)], both[0]);
+            CHECK_INT(x[prefill_at(r, c, hidden, TERMS) + LOW_TERM], both[LOW_TERM]);
+            squared += got * got;
+            if (c % SQUARED_COLUMNS < SQUARED_COLUMNS - 1) continue;
+            CHECK(fabsf(squares[r * parts + c / SQUARED_COLUMNS] - squared) <= 1e-5f * squared);
+            squared = 0;
+        }
+    }
+    for (uint32_t i = 0; i < 3; i++) free(plain[i]);
+    free(h), free(again), free(before), free(squares), free(norm), free(x), free(router), free(up);
+    free(down), free(of_row), free(wants), free(sizes), free(o.d.qkv), free(o.d.prefill_routes);
+}
+
+/* Experts without rows, with few and with more than a tile; fewer than lanes and more; scores in parts; both kinds of weights;
+   widths of an expert that are no whole stages; tiles of all widths. With one worker or several, the bits are the same. */
+static void prompts_experts_are_added_up(test_run *t)
+{
+    static const prefill_experts_case cases[] = {
+        {3, 64, 4, 1, 32, 1, 2},   {12, 128, 40, 2, 32, 0, 2}, {150, 64, 2, 2, 64, 1, 2},
+        {70, 96, 3, 2, 160, 1, 3}, {20, 544, 4, 3, 32, 0, 4},
+    };
+    drawn = 8;
+    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (is_part() && i) continue;
+        check_prefill_experts(t, &cases[i], i);
         if (t->failed_here) return;
     }
 }
@@ -2192,7 +2474,7 @@ static void check_prefill_attention(test_run *t, const prefill_attention *c, uin
                             position);
             for (uint32_t i = 0; i < dim; i++) {
                 const double got = (double)float_of_act(
-                    a.d.attended[prefill_at(r, head * dim + i, c->heads * dim)]);
+                    a.d.attended[prefill_at(r, head * dim + i, c->heads * dim, 1)]);
                 if (!(fabs(got - want[i]) <= 1e-3 * size[i] + 0x1p-8 * fabs(want[i]) + 1e-6))
                     test_fail(t, __FILE__, __LINE__,
                               "case %u: row %u, head %u, value %u is %g, expected %g", number, r,
@@ -2278,7 +2560,7 @@ static void prompts_are_embedded(test_run *t)
         for (uint32_t c = 0; c < HIDDEN; c++) {
             const float want = float_of_bf16(embedding[(uint32_t)row[r].token * HIDDEN + c]);
             CHECK(h[r * HIDDEN + c] == want);
-            CHECK_INT(x[prefill_at(r, c, HIDDEN)], bf16_of_float(want * norm[c]));
+            CHECK_INT(x[prefill_at(r, c, HIDDEN, 1)], bf16_of_float(want * norm[c]));
             squared += want * want;
             if (c % SQUARED_COLUMNS < SQUARED_COLUMNS - 1 && c < HIDDEN - 1) continue;
             CHECK(squares[r * PARTS_OF_ROW + c / SQUARED_COLUMNS] == squared);
@@ -2436,7 +2718,7 @@ static void check_wide_steps(test_run *t, const wide_case *c, uint32_t number)
     o.d.best = best, o.d.best_token = best_token, o.d.b = all, o.d.limit = STEPS;
     o.d.tokens = tokens, o.d.context = CONTEXT, o.d.generated = generated;
     o.d.page_table = table, o.d.table_pages = TABLE_PAGES;
-    step_of.division[PREFILL_HEAD] = prefill_divide(&o.shape, EPILOGUE_ARGMAX, n, c->workers);
+    step_of.division[PREFILL_HEAD] = prefill_divide(&o.shape, EPILOGUE_ARGMAX, n, c->workers, 1);
     CHECK_INT(step_of.division[PREFILL_HEAD].parts, 1);
     for (uint32_t i = 0; i < c->workers * PREFILL_TILE_ROWS; i++) best[i] = -INFINITY;
     for (uint32_t i = 0; i < MAX_SEQUENCES * TABLE_PAGES; i++) table[i] = i * 7 + 1;
@@ -2472,7 +2754,7 @@ static void check_wide_steps(test_run *t, const wide_case *c, uint32_t number)
             for (uint32_t i = 0; i < k; i++) {
                 const float value = (float)draw(5) - 2;
                 float *sum = &squares[r * parts + i / SQUARED_COLUMNS];
-                x[prefill_at(r, i, k)] = bf16_of_float(value);
+                x[prefill_at(r, i, k, 1)] = bf16_of_float(value);
                 *sum = (i % SQUARED_COLUMNS ? *sum : 0) + value * value;
             }
         finishes = 0;
@@ -2490,7 +2772,7 @@ static void check_wide_steps(test_run *t, const wide_case *c, uint32_t number)
                 double logit = 0;
                 for (uint32_t e = 0; e < k; e++)
                     logit +=
-                        (double)float_of_bf16(x[prefill_at(r, e, k)]) * (double)plain[j * k + e];
+                        (double)float_of_bf16(x[prefill_at(r, e, k, 1)]) * (double)plain[j * k + e];
                 if (logit > most) most = logit, want = (int32_t)j;
             }
             CHECK_INT(generated[i * STEPS + (uint32_t)old->generated], want);
@@ -2551,6 +2833,7 @@ static void list(test_run *t)
     TEST(attention_is_near_a_plain_one);
     TEST(prompts_are_embedded);
     TEST(prompts_products_are_exact);
+    TEST(prompts_experts_are_added_up);
     TEST(prompts_attention_is_near_a_plain_one);
     TEST(wide_attention_is_near_a_plain_one);
     TEST(wide_steps_choose_tokens);

@@ -43,19 +43,26 @@ FLEET_HOST_DEVICE uint32_t squares_of(uint32_t hidden)
 /* A stage of products has WGMMA_K k's of a tile's rows, then of its columns. */
 #define STAGE_ROW_BYTES (WGMMA_K * 2)
 
-/* Position of an activation: the stages of a tile of rows follow one another. */
-FLEET_HOST_DEVICE size_t prefill_at(uint32_t row, uint32_t k, uint32_t width)
+/* Position of an activation: the stages of a tile of rows follow one another. Where activations have two terms (`terms`; models
+   with experts), a stage has half of the rows and half of the k's, and instead of the other ones the low terms, LOW_TERM further. */
+#define LOW_TERM ATOM
+FLEET_HOST_DEVICE size_t prefill_at(uint32_t row, uint32_t k, uint32_t width, const uint32_t terms)
 {
-    const uint32_t groups = PREFILL_TILE_ROWS / VECTOR;
-    const size_t stage = (size_t)(row / PREFILL_TILE_ROWS) * (width / WGMMA_K) + k / WGMMA_K;
-    return ((stage * groups + row / VECTOR % groups) * 2 + k / BLOCK_K % 2) * ATOM +
+    const uint32_t rows = PREFILL_TILE_ROWS / terms, groups = rows / VECTOR,
+                   own_k = WGMMA_K / terms;
+    const size_t stage = (size_t)(row / rows) * (width / own_k) + k / own_k;
+    return ((stage * groups + row / VECTOR % groups) * 2 + k % own_k / BLOCK_K) * ATOM +
            atom_at(row, k);
 }
 
-/* The epilogue that adds to the residual stream has no registers for wider tiles. */
+/* The epilogue that adds to the residual stream has no registers for more columns at a time. */
 #define RESIDUAL_COLUMNS 128u
-#define PREFILL_COLUMNS 192u /* of a tile, at most */
-#define PREFILL_PARTS 8u     /* at most */
+/* Columns of a tile, at most. */
+FLEET_HOST_DEVICE uint32_t prefill_columns(const uint32_t terms)
+{
+    return terms == 1 ? 192 : 256;
+}
+#define PREFILL_PARTS 8u /* at most */
 /* What a worker might copy to LDS in the time that it takes to begin and to end a tile, and in that of a task that adds up
    parts, in bytes. An H200's copies 50 KB in 1 us. */
 #define PREFILL_ITEM 200000u
@@ -63,14 +70,14 @@ FLEET_HOST_DEVICE size_t prefill_at(uint32_t row, uint32_t k, uint32_t width)
 /* Divides a product of `rows` rows so that the worker with the most tiles has the least to copy to LDS, which takes longer than
    to multiply it. Parts are stored and loaded again; those of the residual stream by a task that also adds it and stores it. */
 FLEET_HOST_DEVICE prefill_division prefill_divide(const fleet_linear *shape, epilogue end,
-                                                  uint32_t rows, uint32_t workers)
+                                                  uint32_t rows, uint32_t workers, uint32_t terms)
 {
-    const uint32_t across = ceil_div(rows, PREFILL_TILE_ROWS), k = shape->k;
-    const uint32_t tile_rows = rows < PREFILL_TILE_ROWS ? rows : PREFILL_TILE_ROWS;
+    const uint32_t across = ceil_div(rows * terms, PREFILL_TILE_ROWS), k = shape->k;
+    const uint32_t tile_rows = rows * terms < PREFILL_TILE_ROWS ? rows * terms : PREFILL_TILE_ROWS;
     const uint64_t sums_bytes = (uint64_t)rows * shape->n * sizeof(float) / workers;
     prefill_division best = {0, 0, 0};
     uint64_t least = UINT64_MAX;
-    for (uint32_t width = 64; width <= PREFILL_COLUMNS; width += 64) {
+    for (uint32_t width = 64 * terms; width <= prefill_columns(terms); width += 64) {
         const uint32_t tiles = across * ceil_div(shape->n, width);
         for (uint32_t wanted = 1; wanted <= PREFILL_PARTS; wanted++) {
             const uint32_t part_k = ceil_div(ceil_div(k, wanted), STAGE_K) * STAGE_K;
@@ -82,7 +89,7 @@ FLEET_HOST_DEVICE prefill_division prefill_divide(const fleet_linear *shape, epi
                     break;
                 bytes += 2 * parts * sums_bytes;
                 if (end == EPILOGUE_RESIDUAL) bytes += PREFILL_ADDING + 6 * sums_bytes;
-            } else if (end == EPILOGUE_RESIDUAL && width > RESIDUAL_COLUMNS) {
+            } else if (end == EPILOGUE_RESIDUAL && terms == 1 && width > RESIDUAL_COLUMNS) {
                 continue;
             }
             if (bytes >= least) continue;
@@ -274,18 +281,24 @@ FLEET_DEVICE void prefill_copies_begin(prefill_copies *c, const task_args *task,
         c->last_step = is_large_m ? w.step : w.step - (STAGE_K - WGMMA_K) * VECTOR;
     }
 }
+/* stage_k: k's of a stage. */
+FLEET_DEVICE void prefill_copy_stage(prefill_copies *c, const prefill_ring *r, uint32_t workers,
+                                     const uint32_t stage_k)
+{
+    ring_await_free(r, c->at, c->warp_bytes);
+    if (c->bytes) copy_bulk(ring_stage(r, c->at) + c->to, c->from, c->bytes, ring_full(r, c->at));
+    ring_next(r, &c->at);
+    c->k += stage_k;
+    c->from += c->k % STAGE_K ? c->step : c->last_step;
+    if (c->k == c->end) c->item += workers;
+}
 FLEET_DEVICE void prefill_copy(prefill_copies *c, const task_args *task, const prefill_items *t,
                                const prefill_ring *r, uint32_t rows, uint32_t workers,
                                uint32_t x_bytes, const uint32_t width)
 {
     if (c->item >= t->items) return;
     if (c->k == c->end) prefill_copies_begin(c, task, t, rows, x_bytes, width);
-    ring_await_free(r, c->at, c->warp_bytes);
-    if (c->bytes) copy_bulk(ring_stage(r, c->at) + c->to, c->from, c->bytes, ring_full(r, c->at));
-    ring_next(r, &c->at);
-    c->k += WGMMA_K;
-    c->from += c->k % STAGE_K ? c->step : c->last_step;
-    if (c->k == c->end) c->item += workers;
+    prefill_copy_stage(c, r, workers, WGMMA_K);
 }
 
 FLEET_DEVICE void prefill_multiply(float *sum, wgmma_desc rows, wgmma_desc columns,
@@ -335,15 +348,20 @@ FLEET_DEVICE void prefill_scales(const task_args *task, float *scale, uint32_t r
     }
 }
 
-FLEET_DEVICE void store_act_pair(act_t *to, float first, float second)
+FLEET_DEVICE void store_act_pair(act_t *to, float first, float second, const uint32_t terms)
 {
-    *(uint32_t *)(void *)to = act_of_float(first) | (uint32_t)act_of_float(second) << 16;
+    const act_t a = act_of_float(first), b = act_of_float(second);
+    *(uint32_t *)(void *)to = a | (uint32_t)b << 16;
+    if (terms == 2)
+        *(uint32_t *)(void *)(to + LOW_TERM) =
+            act_of_float(first - float_of_act(a)) | (uint32_t)act_of_float(second - float_of_act(b))
+                                                        << 16;
 }
 
 /* Adds a lane's sums of row r to the residual stream, and stores the next product's input and the sums of squares. The loads
    of the row are issued before its first store, since the compiler would not move one across the other. */
 FLEET_DEVICE void add_residual(const task_args *task, const float *sum, uint32_t r, uint32_t column,
-                               uint32_t is_row, const uint32_t width)
+                               uint32_t is_row, const uint32_t width, const uint32_t terms)
 {
     const decoder *d = &task->d;
     float *to = d->h + (size_t)r * d->hidden + column;
@@ -368,8 +386,8 @@ FLEET_DEVICE void add_residual(const task_args *task, const float *sum, uint32_t
             squares += a * a + b * b;
             if (!is_there) continue;
             store_vec2(to + i * 8, a, b);
-            store_act_pair(d->x + prefill_at(r, c + j * 8, d->hidden), a * norm[j].value[0],
-                           b * norm[j].value[1]);
+            store_act_pair(d->x + prefill_at(r, c + j * 8, d->hidden, terms), a * norm[j].value[0],
+                           b * norm[j].value[1], terms);
         }
         squares += shuffle_xor(squares, 1);
         squares += shuffle_xor(squares, 2);
@@ -409,10 +427,12 @@ FLEET_DEVICE void keep_best(const decoder *d, const float *sums, const float *sc
     }
 }
 
-/* row, column: the lane's first ones. parts: of the product; part: which one this is. */
+/* row, column: the lane's first ones. parts: of the product; part: which one this is. floats: where these, or what is not for
+   another epilogue, are stored; width: columns of the warpgroup. */
 FLEET_DEVICE void prefill_epilogue(const task_args *task, const float *sums, const float *scale,
                                    uint32_t row, uint32_t column, uint32_t rows, uint32_t parts,
-                                   uint32_t part, const uint32_t blocks, const uint32_t width)
+                                   uint32_t part, float *floats, const uint32_t blocks,
+                                   const uint32_t width, const uint32_t terms)
 {
     const uint32_t is_residual = task->epilogue == EPILOGUE_RESIDUAL,
                    columns = is_residual ? task->d.hidden : task->columns;
@@ -431,17 +451,20 @@ FLEET_DEVICE void prefill_epilogue(const task_args *task, const float *sums, con
                     value[i] = fast_ratio(x, 1 + fast_exp(-x)) * up;
                 }
                 if (is_row && c < task->columns)
-                    store_act_pair(task->acts + prefill_at(r, c, task->columns), value[0],
-                                   value[1]);
+                    store_act_pair(task->acts + prefill_at(r, c, task->columns, terms), value[0],
+                                   value[1], terms);
             }
         } else if (!is_residual || parts > 1) {
-            float *to = task->d.qkv + ((size_t)part * rows + r) * columns + column;
+            float *to = floats + ((size_t)part * rows + r) * columns + column;
             UNROLLED
             for (uint32_t j = 0; j < width / 8; j++)
                 if (is_row && column + j * 8 < columns)
                     store_vec2(to + j * 8, sum[j * 4] * scale[n], sum[j * 4 + 1] * scale[n]);
-        } else if (width <= RESIDUAL_COLUMNS) {
-            add_residual(task, sum, r, column, is_row, width);
+        } else if (terms == 2 || width <= RESIDUAL_COLUMNS) {
+            UNROLLED
+            for (uint32_t c = 0; c < width; c += RESIDUAL_COLUMNS)
+                add_residual(task, sum + c / 2, r, column + c, is_row,
+                             width - c < RESIDUAL_COLUMNS ? width - c : RESIDUAL_COLUMNS, terms);
         }
     }
 }
@@ -500,7 +523,7 @@ FLEET_DEVICE void prefill_product(const fleet_ctx *ctx, const task_args *task,
                       prefill_worker(ctx), i < workers, blocks, width);
         else
             prefill_epilogue(task, sum, scale, own_row, item.column + own_lane() % 4 * 2, rows,
-                             t->parts, item.part, blocks, width);
+                             t->parts, item.part, task->d.qkv, blocks, width, 1);
     }
     fleet_barrier(ctx);
     ring_close(ctx, &ring);
@@ -551,7 +574,7 @@ FLEET_TILE(prefill_linear, task_args)
 /* Stores a lane's four columns of the residual stream from c on, the next product's input and, by each lane that begins
    SQUARED_COLUMNS, the sum of squares. All lanes call it. is_there: 1: the lane has columns. */
 FLEET_DEVICE void store_columns(const decoder *d, const float *norms, uint32_t r, uint32_t c,
-                                vec4 h, uint32_t is_there)
+                                vec4 h, uint32_t is_there, const uint32_t terms)
 {
     float squares = 0;
     if (is_there) {
@@ -562,7 +585,7 @@ FLEET_DEVICE void store_columns(const decoder *d, const float *norms, uint32_t r
             squares += h.value[j] * h.value[j];
         }
         store_vec4(d->h + (size_t)r * d->hidden + c, h);
-        store_acts(d->x + prefill_at(r, c, d->hidden), 0, next);
+        store_acts(d->x + prefill_at(r, c, d->hidden, terms), terms == 2 ? LOW_TERM : 0, next);
     }
     UNROLLED
     for (uint32_t bit = 1; bit < SQUARED_COLUMNS / 4; bit *= 2)
@@ -573,14 +596,13 @@ FLEET_DEVICE void store_columns(const decoder *d, const float *norms, uint32_t r
 
 /* A warp embeds EMBEDDED columns of a row. */
 #define EMBEDDED 128u
-FLEET_TILE(prefill_embed, task_args)
+FLEET_DEVICE void embed_rows(const fleet_ctx *ctx, const task_args *args, const uint32_t terms)
 {
     const decoder *d = &args->d;
-    const prefill_step *step = prefill_step_of(&ctx, d);
+    const prefill_step *step = prefill_step_of(ctx, d);
     const uint32_t parts = ceil_div(d->hidden, EMBEDDED);
-    FLEET_UNUSED(at);
-    for (uint32_t i = prefill_worker(&ctx) * PREFILL_WARPS + own_warp(); i < step->rows * parts;
-         i += prefill_workers(&ctx) * PREFILL_WARPS) {
+    for (uint32_t i = prefill_worker(ctx) * PREFILL_WARPS + own_warp(); i < step->rows * parts;
+         i += prefill_workers(ctx) * PREFILL_WARPS) {
         const uint32_t r = i / parts, c = i % parts * EMBEDDED + own_lane() * 4;
         const token_row *row = d->prefill_rows + step->first + r;
         const uint32_t is_there = c < d->hidden;
@@ -589,8 +611,13 @@ FLEET_TILE(prefill_embed, task_args)
             const bf16 *from = d->embedding + (size_t)(uint32_t)row->token * d->hidden + c;
             for (uint32_t j = 0; j < 4; j++) h.value[j] = float_of_bf16(from[j]);
         }
-        store_columns(d, args->norm, r, c, h, is_there);
+        store_columns(d, args->norm, r, c, h, is_there, terms);
     }
+}
+FLEET_TILE(prefill_embed, task_args)
+{
+    FLEET_UNUSED(at);
+    embed_rows(&ctx, args, 1);
     return FLEET_OK;
 }
 
@@ -598,17 +625,16 @@ FLEET_TILE(prefill_embed, task_args)
    overlap. */
 #define ADDED 2u
 #define PARTS_LOADED 4u
-FLEET_TILE(prefill_add, task_args)
+FLEET_DEVICE void add_parts(const fleet_ctx *ctx, const task_args *args, const uint32_t terms)
 {
     const decoder copy = args->d, *const d = &copy; /* in registers: see prefill_heads */
     const float *const norm = args->norm;
-    const prefill_step *step = prefill_step_of(&ctx, d);
+    const prefill_step *step = prefill_step_of(ctx, d);
     const uint32_t parts = step->division[args->product].parts, rows = step->rows;
     const uint32_t across = ceil_div(d->hidden, EMBEDDED), all = ceil_div(rows, ADDED) * across;
-    FLEET_UNUSED(at);
-    if (parts == 1) return FLEET_OK;
-    for (uint32_t i = prefill_worker(&ctx) * PREFILL_WARPS + own_warp(); i < all;
-         i += prefill_workers(&ctx) * PREFILL_WARPS) {
+    if (parts == 1) return;
+    for (uint32_t i = prefill_worker(ctx) * PREFILL_WARPS + own_warp(); i < all;
+         i += prefill_workers(ctx) * PREFILL_WARPS) {
         const uint32_t row = i / across * ADDED, c = i % across * EMBEDDED + own_lane() * 4;
         const uint32_t own = c < d->hidden ? (rows - row < ADDED ? rows - row : ADDED) : 0;
         const float *const first = d->qkv + (size_t)row * d->hidden + c;
@@ -633,8 +659,14 @@ FLEET_TILE(prefill_add, task_args)
                 h[k / 4 % ADDED].value[k % 4] += part[k / 4 / ADDED][k / 4 % ADDED].value[k % 4];
         }
         UNROLLED
-        for (uint32_t n = 0; n < ADDED; n++) store_columns(d, norm, row + n, c, h[n], n < own);
+        for (uint32_t n = 0; n < ADDED; n++)
+            store_columns(d, norm, row + n, c, h[n], n < own, terms);
     }
+}
+FLEET_TILE(prefill_add, task_args)
+{
+    FLEET_UNUSED(at);
+    add_parts(&ctx, args, 1);
     return FLEET_OK;
 }
 
@@ -852,7 +884,7 @@ FLEET_DEVICE void flash_softmax(flash_state *a, uint32_t key, const uint32_t *vi
 
 /* Divides the sums by their denominators and stores them. query: the lane's first one. */
 FLEET_DEVICE void flash_store(const decoder *d, const flash_state *a, const prefill_block *b,
-                              uint32_t head, uint32_t query)
+                              uint32_t head, uint32_t query, const uint32_t terms)
 {
     const uint32_t dim = d->head_dim, width = d->heads * dim;
     UNROLLED
@@ -866,8 +898,9 @@ FLEET_DEVICE void flash_store(const decoder *d, const flash_state *a, const pref
         UNROLLED
         for (uint32_t j = 0; j < 16; j++)
             if (r < b->rows && j * 8 < dim)
-                store_act_pair(d->attended + prefill_at(b->row + r, first + j * 8, width),
-                               a->sum[j * 4 + h * 2] * scale, a->sum[j * 4 + h * 2 + 1] * scale);
+                store_act_pair(d->attended + prefill_at(b->row + r, first + j * 8, width, terms),
+                               a->sum[j * 4 + h * 2] * scale, a->sum[j * 4 + h * 2 + 1] * scale,
+                               terms);
     }
 }
 
@@ -956,7 +989,7 @@ FLEET_DEVICE void flash_values_read(flash_copies *c, flash_places *at)
 /* The warpgroups take turns: while one's products are computed, the other applies softmax. Both have as many turns. */
 FLEET_DEVICE void flash_block(const fleet_ctx *ctx, const task_args *task, flash_copies *c,
                               flash_places *at, const prefill_block *blocks, const prefill_block *b,
-                              uint32_t head)
+                              uint32_t head, const uint32_t terms)
 {
     const decoder *d = &task->d;
     const uint32_t warp = own_warp(), warpgroup = warp / 4, first = warpgroup * FLASH_QUERIES;
@@ -1012,38 +1045,43 @@ FLEET_DEVICE void flash_block(const fleet_ctx *ctx, const task_args *task, flash
     wgmma_wait_sums(a.sum);
     wgmma_wait_weights(a.weight);
     flash_values_read(c, at);
-    flash_store(d, &a, b, head, query);
+    flash_store(d, &a, b, head, query, terms);
 }
 
-FLEET_TILE(prefill_attend, task_args)
+FLEET_DEVICE void attend_blocks_of(const fleet_ctx *ctx, const task_args *args,
+                                   const uint32_t terms)
 {
-    const task_args *task = prefill_args(&ctx, args);
+    const task_args *task = prefill_args(ctx, args);
     const decoder *d = &task->d;
-    const prefill_step *step = prefill_step_of(&ctx, d);
+    const prefill_step *step = prefill_step_of(ctx, d);
     const prefill_block *blocks = d->prefill_blocks + step->first_block;
     const uint32_t stages_at = 2 * FLASH_QUERY_BYTES;
     flash_copies c;
     flash_places reads;
     memset(&c, 0, sizeof c);
     memset(&reads, 0, sizeof reads);
-    FLEET_UNUSED(at);
-    c.keys = ring_of(&ctx, stages_at, 0, FLASH_STAGES, FLASH_STAGE_BYTES, PREFILL_WARPS);
-    c.values = ring_of(&ctx, stages_at + FLASH_STAGES * FLASH_STAGE_BYTES, FLASH_STAGES,
+    c.keys = ring_of(ctx, stages_at, 0, FLASH_STAGES, FLASH_STAGE_BYTES, PREFILL_WARPS);
+    c.values = ring_of(ctx, stages_at + FLASH_STAGES * FLASH_STAGE_BYTES, FLASH_STAGES,
                        FLASH_STAGES, FLASH_STAGE_BYTES, PREFILL_WARPS);
-    rings_open(&ctx);
+    rings_open(ctx);
     c.items = step->blocks * d->kv_heads;
-    flash_copies_begin(&c, &ctx, d, blocks);
-    flash_copy(&c, &ctx, task, blocks);
-    flash_copy(&c, &ctx, task, blocks);
+    flash_copies_begin(&c, ctx, d, blocks);
+    flash_copy(&c, ctx, task, blocks);
+    flash_copy(&c, ctx, task, blocks);
     if (own_warp() / 4 == 1) pass_turn(1); /* the first turn is the first one's */
-    for (uint32_t n = 0, i; (i = flash_item(&ctx, n)) < c.items; n++) {
+    for (uint32_t n = 0, i; (i = flash_item(ctx, n)) < c.items; n++) {
         const prefill_block b = blocks[i / d->kv_heads];
-        flash_block(&ctx, task, &c, &reads, blocks, &b, i % d->kv_heads);
+        flash_block(ctx, task, &c, &reads, blocks, &b, i % d->kv_heads, terms);
     }
     if (own_warp() / 4 == 0) await_turn(0); /* that it has been passed at last */
-    fleet_barrier(&ctx);
-    ring_close(&ctx, &c.keys);
-    ring_close(&ctx, &c.values);
+    fleet_barrier(ctx);
+    ring_close(ctx, &c.keys);
+    ring_close(ctx, &c.values);
+}
+FLEET_TILE(prefill_attend, task_args)
+{
+    FLEET_UNUSED(at);
+    attend_blocks_of(&ctx, args, 1);
     return FLEET_OK;
 }
 #else

@@ -238,29 +238,40 @@ FLEET_DEVICE void wgmma_wait_but_last(void)
 #define NAMES_30(a, b, c) NAMES_10(a) NAMES_10(b) NAMES_10(c)
 #define NAMES_90 NAMES_30(, 1, 2) NAMES_30(3, 4, 5) NAMES_30(6, 7, 8)
 #define NAMES_32 NAMES_30(, 1, 2) "%30,%31"
+#define NAMES_48 NAMES_30(, 1, 2) NAMES_10(3) "%40,%41,%42,%43,%44,%45,%46,%47"
 #define NAMES_64 NAMES_30(, 1, 2) NAMES_30(3, 4, 5) "%60,%61,%62,%63"
+#define NAMES_128                                                                                  \
+    NAMES_90 NAMES_10(9) NAMES_10(10) NAMES_10(11) "%120,%121,%122,%123,%124,%125,%126,%127"
 #define NAMES_96 NAMES_90 "%90,%91,%92,%93,%94,%95"
+#define SUMS_128 SUMS_96, SUMS_24(96), SUMS_4(120), SUMS_4(124)
 #define SUMS_64 SUMS_24(0), SUMS_24(24), SUMS_4(48), SUMS_4(52), SUMS_4(56), SUMS_4(60)
+#define SUMS_48 SUMS_24(0), SUMS_24(24)
 #define SUMS_32 SUMS_24(0), SUMS_4(24), SUMS_4(28)
-/* 64 rows by n columns, 16 k's at an offset of `offset` times 16 bytes. The descriptors are operands r and c. */
-#define WGMMA_K16(n, names, r, c, offset)                                                          \
-    "add.s64 rows,%" #r "," #offset ";\nadd.s64 columns,%" #c "," #offset ";\n"                    \
+/* 64 rows by n columns, 16 k's at offsets in units of 16 bytes. The descriptors are operands r and c. */
+#define WGMMA_K16(n, names, r, c, row_offset, column_offset)                                       \
+    "add.s64 rows,%" #r "," #row_offset ";\nadd.s64 columns,%" #c "," #column_offset ";\n"         \
     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" names                             \
     "},rows,columns,1,1,1,0,0;\n"
-/* d += 64 rows by n columns, 64 k's: two atoms of 512 bytes with 32 k's each. One statement, since each would need
-   instructions and a wgmma_fence of its own. */
-#define WGMMA_K64(n, names, sums, r, c)                                                            \
-    FLEET_DEVICE void wgmma_m64n##n##k64(float *d, wgmma_desc rows, wgmma_desc columns)            \
+/* d += 64 rows by n columns, as much as a stage of prompts has (nvidia/prefill.h): 64 k's, which are two atoms of 512 bytes with
+   32 k's each; or 32 k's (wgmma_m64nNk32x2), where the second atom of rows has their low terms. One statement, since each would
+   need instructions and a wgmma_fence of its own. */
+#define WGMMA_OF(name, n, names, sums, r, c, third, fourth)                                        \
+    FLEET_DEVICE void name(float *d, wgmma_desc rows, wgmma_desc columns)                          \
     {                                                                                              \
-        __asm__ volatile("{\n.reg .b64 rows,columns;\n" WGMMA_K16(n, names, r, c, 0)               \
-                             WGMMA_K16(n, names, r, c, 2) WGMMA_K16(n, names, r, c, 32)            \
-                                 WGMMA_K16(n, names, r, c, 34) "}"                                 \
+        __asm__ volatile("{\n.reg .b64 rows,columns;\n" WGMMA_K16(n, names, r, c, 0, 0)            \
+                             WGMMA_K16(n, names, r, c, 2, 2) WGMMA_K16(n, names, r, c, 32, third)  \
+                                 WGMMA_K16(n, names, r, c, 34, fourth) "}"                         \
                          : sums                                                                    \
                          : "l"(rows), "l"(columns));                                               \
     }
-WGMMA_K64(64, NAMES_32, SUMS_32, 32, 33)
-WGMMA_K64(128, NAMES_64, SUMS_64, 64, 65)
-WGMMA_K64(192, NAMES_96, SUMS_96, 96, 97)
+WGMMA_OF(wgmma_m64n64k64, 64, NAMES_32, SUMS_32, 32, 33, 32, 34)
+WGMMA_OF(wgmma_m64n128k64, 128, NAMES_64, SUMS_64, 64, 65, 32, 34)
+WGMMA_OF(wgmma_m64n192k64, 192, NAMES_96, SUMS_96, 96, 97, 32, 34)
+WGMMA_OF(wgmma_m64n64k32x2, 64, NAMES_32, SUMS_32, 32, 33, 0, 2)
+WGMMA_OF(wgmma_m64n96k32x2, 96, NAMES_48, SUMS_48, 48, 49, 0, 2)
+WGMMA_OF(wgmma_m64n128k32x2, 128, NAMES_64, SUMS_64, 64, 65, 0, 2)
+WGMMA_OF(wgmma_m64n192k32x2, 192, NAMES_96, SUMS_96, 96, 97, 0, 2)
+WGMMA_OF(wgmma_m64n256k32x2, 256, NAMES_128, SUMS_128, 128, 129, 0, 2)
 
 /* d = 64 queries by 128 keys, of 128 elements each: f16, both K-major. */
 #define SCORES_K16(offset, adds)                                                                   \

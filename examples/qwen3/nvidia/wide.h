@@ -170,8 +170,8 @@ FLEET_DEVICE void wide_store(const decoder *d, const attention_state *a, uint32_
         for (uint32_t m = 0; m < 4; m++)
             quad.word[m] = act_of_float(a->sum[2 * m][i] * scale) |
                            (uint32_t)act_of_float(a->sum[2 * m + 1][i] * scale) << 16;
-        *(fleet_quad *)(void *)(d->attended +
-                                prefill_at(row, (head * d->group + query) * dim + e, width)) = quad;
+        *(fleet_quad *)(void *)(d->attended + prefill_at(row, (head * d->group + query) * dim + e,
+                                                         width, 1)) = quad;
     }
 }
 

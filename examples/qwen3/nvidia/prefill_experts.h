@@ -1,0 +1,544 @@
+/* nvidia/prefill_experts.h: the tasks of the kernel that takes prompts of models with experts (compute capability 9.0a), as
+   prefill.h has them for other models.
+
+   Activations have two bf16 terms (decoder.two_terms). A stage of a product has both terms of its rows, and the columns once:
+   each row is multiplied twice, into the same sums. A tile has up to TERM_ROWS rows by 128, 192 or 256 columns.
+
+   After the router, `route` chooses each row's experts, a warp a row. `gather` sorts the pairs of row and expert by expert:
+   every expert has whole tiles of places, and its rows are copied there in their order. All workers count all pairs, which
+   takes less time than one more task would. The products of experts have one item for each of these tiles and each tile of
+   columns. `combine` adds up the results of a row's experts, the best one first. So the bits do not depend on the order in
+   which workers run. */
+#ifndef QWEN3_NVIDIA_PREFILL_EXPERTS_H
+#define QWEN3_NVIDIA_PREFILL_EXPERTS_H
+
+#include "../tasks/sample.h"
+#include "prefill.h"
+
+#define TERMS 2u
+#define TERM_ROWS (PREFILL_TILE_ROWS / TERMS) /* of a tile */
+#define TERM_BLOCK 64u                        /* rows that are multiplied together */
+
+/* A model's experts, at most: their tiles are listed in LDS beside the stages. An entry has the expert, and the tile's rows less
+   one. */
+#define PREFILL_EXPERTS 4096u
+#define EXPERT_LIST_BYTES (20u << 10)
+#define EXPERT_ENTRY_ROWS 16u /* bits before the rows */
+/* Tiles of all experts, at most. */
+FLEET_HOST_DEVICE uint32_t most_expert_tiles(uint32_t rows, uint32_t top_k, uint32_t experts)
+{
+    return rows * top_k / TERM_ROWS + experts;
+}
+typedef char expert_tiles_fit
+    [(PREFILL_ROWS * MAX_TOP_K / TERM_ROWS + PREFILL_EXPERTS) * 4 <= EXPERT_LIST_BYTES ? 1 : -1];
+
+/* Where the rows of a step go, in decoder.prefill_routes. */
+typedef struct prefill_routes {
+    float
+        *weight; /* [PREFILL_ROWS][top_k]: the experts' softmax weights, the best expert's first */
+    uint32_t *place;  /* likewise: the row's place among those that are sorted by expert */
+    uint16_t *expert; /* likewise */
+    float *scale;     /* [tiles * TERM_ROWS]: 1 / root mean square of the row at a place */
+    uint32_t *tiles;  /* how many tiles there are, and their entries */
+} prefill_routes;
+FLEET_HOST_DEVICE prefill_routes prefill_routes_of(void *at, uint32_t top_k, uint32_t experts)
+{
+    const size_t pairs = (size_t)PREFILL_ROWS * top_k;
+    prefill_routes r;
+    r.weight = (float *)at;
+    r.place = (uint32_t *)at + pairs;
+    r.expert = (uint16_t *)(void *)(r.place + pairs);
+    r.scale = (float *)(void *)(r.expert + pairs);
+    r.tiles = (uint32_t *)(void *)(r.scale + most_expert_tiles(PREFILL_ROWS, top_k, experts) *
+                                                 (size_t)TERM_ROWS);
+    return r;
+}
+FLEET_HOST_DEVICE size_t prefill_routes_bytes(uint32_t top_k, uint32_t experts)
+{
+    return (size_t)PREFILL_ROWS * top_k * 10 +
+           (size_t)most_expert_tiles(PREFILL_ROWS, top_k, experts) * (TERM_ROWS + 1) * 4 + 4;
+}
+
+/* Chooses the width of tiles of an expert's columns: the one for which a tile of `rows` rows copies the least to LDS. */
+FLEET_HOST_DEVICE prefill_division prefill_divide_expert(const fleet_linear *shape, uint32_t rows)
+{
+    const uint32_t tile_rows = rows < TERM_ROWS ? rows : TERM_ROWS;
+    prefill_division best = {0, 1, shape->k};
+    uint64_t least = UINT64_MAX;
+    for (uint32_t width = 64 * TERMS; width <= prefill_columns(TERMS); width += 64) {
+        const uint64_t bytes =
+            (uint64_t)ceil_div(shape->n, width) *
+            ((uint64_t)shape->k * (tile_rows * TERMS + width) * 2 + PREFILL_ITEM);
+        if (bytes < least) least = bytes, best.width = width;
+    }
+    return best;
+}
+
+#if HAS_PREFILL
+
+/* ---- products ---- */
+
+/* The items of a product, numbered as those of prefill_items. Of experts (list), item i is tile i / across of the list and tile
+   i % across of columns: an expert's weights are read by workers that run at the same time. */
+typedef struct term_items {
+    prefill_items by;
+    const uint32_t *list;
+} term_items;
+typedef struct term_item {
+    uint32_t part, row, rows, column, k, end, expert;
+} term_item;
+FLEET_DEVICE term_item term_item_of(const task_args *task, const term_items *t, uint32_t i,
+                                    uint32_t rows, const uint32_t width)
+{
+    const uint32_t across = t->by.across, all = task->shape.k;
+    term_item item;
+    if (t->list) {
+        const uint32_t tile = i / across, entry = t->list[tile];
+        item.part = 0, item.row = tile * TERM_ROWS, item.column = (i - tile * across) * width;
+        item.rows = (entry >> EXPERT_ENTRY_ROWS) + 1;
+        item.expert = entry & ((1u << EXPERT_ENTRY_ROWS) - 1);
+    } else {
+        const uint32_t tile = i / t->by.parts, column = tile / across;
+        item.part = i - tile * t->by.parts;
+        item.row = (tile - column * across) * TERM_ROWS, item.column = column * width;
+        item.rows = rows - item.row < TERM_ROWS ? rows - item.row : TERM_ROWS;
+        item.expert = 0;
+    }
+    item.k = item.part * t->by.part_k;
+    item.end = all - item.k < t->by.part_k ? all : item.k + t->by.part_k;
+    return item;
+}
+
+/* A stage has TERM_K k's of both terms of a tile's rows, then those of its columns. */
+#define TERM_K (WGMMA_K / TERMS)
+#define TERM_ROWS_BYTES (TERM_ROWS * STAGE_ROW_BYTES)
+#define TERM_COLUMN_BYTES (TERM_K * 2u)
+
+FLEET_DEVICE void term_copies_begin(prefill_copies *c, const task_args *task, const term_items *t,
+                                    uint32_t rows, const uint32_t width)
+{
+    const term_item item = term_item_of(task, t, c->item, rows, width);
+    const uint32_t copies = width / VECTOR / PREFILL_WARPS, warp = own_warp(), lane = own_lane();
+    const uint32_t share = TERM_ROWS_BYTES / PREFILL_WARPS, begin = warp * share,
+                   end = ceil_div(item.rows, VECTOR) * VECTOR * STAGE_ROW_BYTES;
+    const uint32_t rows_bytes = begin >= end ? 0 : end - begin < share ? end - begin : share;
+    c->k = item.k, c->end = item.end;
+    c->warp_bytes = rows_bytes + copies * VECTOR * TERM_COLUMN_BYTES;
+    if (lane == 0) {
+        c->from = task->x + (size_t)item.row * TERMS * task->shape.k +
+                  (size_t)item.k * TERMS * TERM_ROWS + begin / sizeof(act_t);
+        c->to = begin, c->bytes = rows_bytes;
+        c->step = c->last_step = TERM_ROWS * TERMS * TERM_K;
+    } else {
+        const uint32_t column = (warp + (lane - 1) * PREFILL_WARPS) * VECTOR,
+                       own = (item.column + column) / TILE_N, tiles = task->shape.n / TILE_N;
+        const tile_weights w =
+            tile_weights_of(task, item.expert * tiles + (own < tiles ? own : tiles - 1));
+        c->from =
+            w.from + column % TILE_N / VECTOR * STAGE_HALF + (size_t)(item.k / STAGE_K) * w.step;
+        c->to = TERM_ROWS_BYTES + column * TERM_COLUMN_BYTES;
+        c->bytes = lane <= copies ? VECTOR * TERM_COLUMN_BYTES : 0;
+        c->step = VECTOR * TERM_K;
+        c->last_step = w.step - (STAGE_K - TERM_K) * VECTOR;
+    }
+}
+FLEET_DEVICE void term_copy(prefill_copies *c, const task_args *task, const term_items *t,
+                            const prefill_ring *r, uint32_t rows, uint32_t workers,
+                            const uint32_t width)
+{
+    if (c->item >= t->by.items) return;
+    if (c->k == c->end) term_copies_begin(c, task, t, rows, width);
+    prefill_copy_stage(c, r, workers, TERM_K);
+}
+
+FLEET_DEVICE void term_multiply(float *sum, wgmma_desc rows, wgmma_desc columns,
+                                const uint32_t width)
+{
+    if (width == 256)
+        wgmma_m64n256k32x2(sum, rows, columns);
+    else if (width == 192)
+        wgmma_m64n192k32x2(sum, rows, columns);
+    else if (width == 128)
+        wgmma_m64n128k32x2(sum, rows, columns);
+    else if (width == 96)
+        wgmma_m64n96k32x2(sum, rows, columns);
+    else
+        wgmma_m64n64k32x2(sum, rows, columns);
+}
+
+/* What a worker needs for all of its items. */
+typedef struct term_work {
+    const task_args *task;
+    const term_items *t;
+    prefill_ring ring;
+    ring_place at;
+    prefill_copies c;
+    uint32_t rows, workers; /* rows: of the step */
+    const float *scales;    /* by place, of the gates and ups of experts; else null */
+    float scale[2];         /* of the lane's two rows, */
+    uint32_t scaled;        /* of which this is the first one */
+} term_work;
+
+/* An item of `width` columns. `halves`, a constant: 1: it has up to TERM_BLOCK rows, and each warpgroup has half of its columns;
+   0: each has half of its rows, so that these are read from LDS once. */
+FLEET_DEVICE void term_tile(term_work *w, const term_item *item, const uint32_t halves,
+                            const uint32_t width)
+{
+    const uint32_t warp = own_warp(), group = warp / 4, own_width = halves ? width / 2 : width;
+    const uint32_t row =
+        item->row + (halves ? 0 : group * TERM_BLOCK) + warp % 4 * 16 + own_lane() / 4;
+    const uint32_t column = halves ? group * own_width : 0;
+    const uint32_t end = w->t->list ? item->row + item->rows : w->rows;
+    uint32_t used = 0;
+    float sum[128];
+    if (row != w->scaled && w->scales) {
+        UNROLLED
+        for (uint32_t n = 0; n < 2; n++)
+            w->scale[n] = scaled_row(row, n) < end ? w->scales[scaled_row(row, n)] : 0;
+    } else if (row != w->scaled) {
+        prefill_scales(w->task, w->scale, row, w->rows, 1);
+    }
+    w->scaled = row;
+    UNROLLED
+    for (uint32_t j = 0; j < own_width / 2; j++) sum[j] = 0;
+    ROLLED
+    for (uint32_t k = item->k; k < item->end; k += TERM_K, ring_next(&w->ring, &w->at)) {
+        const uint32_t stage = ring_stage(&w->ring, w->at);
+        mbar_wait(ring_full(&w->ring, w->at), w->at.use); /* pair: the copies, which complete it */
+        wgmma_fence();
+        term_multiply(sum,
+                      wgmma_desc_of(stage + (halves ? 0 : group * TERM_BLOCK * STAGE_ROW_BYTES),
+                                    VECTOR * STAGE_ROW_BYTES),
+                      wgmma_desc_of(stage + TERM_ROWS_BYTES + column * TERM_COLUMN_BYTES,
+                                    VECTOR * TERM_COLUMN_BYTES),
+                      own_width);
+        wgmma_commit();
+        term_copy(&w->c, w->task, w->t, &w->ring, w->rows, w->workers, width);
+        wgmma_wait_but_last();
+        mbar_arrive_if(used, used != 0); /* the stage before was read. Pair: ring_await_free */
+        used = ring_free(&w->ring, w->at);
+    }
+    wgmma_wait_all();
+    mbar_arrive_if(used, 1);
+    prefill_epilogue(w->task, sum, w->scale, row, item->column + column + own_lane() % 4 * 2, end,
+                     w->t->by.parts, item->part,
+                     w->task->epilogue == EPILOGUE_STORE ? w->task->floats : w->task->d.qkv, 1,
+                     own_width, TERMS);
+}
+
+FLEET_DEVICE void term_product(const fleet_ctx *ctx, const task_args *task, const term_items *t,
+                               uint32_t rows, const float *scales, const uint32_t width)
+{
+    const uint32_t stage_bytes = TERM_ROWS_BYTES + width * TERM_COLUMN_BYTES,
+                   stages = (PREFILL_STAGES_BYTES - EXPERT_LIST_BYTES) / stage_bytes;
+    term_work w;
+    memset(&w, 0, sizeof w);
+    w.task = task, w.t = t, w.rows = rows, w.workers = prefill_workers(ctx);
+    w.scales = scales, w.scaled = UINT32_MAX, w.c.item = prefill_worker(ctx);
+    w.ring = ring_of(ctx, 0, 0, stages, stage_bytes, PREFILL_WARPS);
+    rings_open(ctx);
+    for (uint32_t i = 0; i + 2 < stages; i++)
+        term_copy(&w.c, task, t, &w.ring, rows, w.workers, width);
+    for (uint32_t i = prefill_worker(ctx); i < t->by.items; i += w.workers) {
+        const term_item item = term_item_of(task, t, i, rows, width);
+        if (item.rows > TERM_BLOCK)
+            term_tile(&w, &item, 0, width);
+        else
+            term_tile(&w, &item, 1, width);
+    }
+    fleet_barrier(ctx);
+    ring_close(ctx, &w.ring);
+}
+
+FLEET_DEVICE prefill_routes own_routes(const decoder *d)
+{
+    return prefill_routes_of(d->prefill_routes, d->top_k, d->experts);
+}
+
+FLEET_TILE(prefill_linear_terms, task_args)
+{
+    const task_args *task = prefill_args(&ctx, args);
+    const prefill_step *step = prefill_step_of(&ctx, &task->d);
+    const uint32_t rows = step->rows, product = task->product;
+    const prefill_division *by = &step->division[product];
+    const uint32_t width = by->width, columns = ceil_div(task->shape.n, width);
+    const prefill_routes routes = own_routes(&task->d);
+    const float *const scales = product == PREFILL_EXPERT_UP ? routes.scale : NULL;
+    term_items t;
+    FLEET_UNUSED(at);
+    t.by.across = ceil_div(rows, TERM_ROWS), t.by.parts = by->parts, t.by.part_k = by->part_k;
+    t.by.items = t.by.across * columns * by->parts, t.list = NULL;
+    if (product == PREFILL_EXPERT_UP || product == PREFILL_EXPERT_DOWN) {
+        const uint32_t tiles = *routes.tiles;
+        uint32_t *list =
+            (uint32_t *)(void *)((char *)ctx.lds + PREFILL_STAGES_BYTES - EXPERT_LIST_BYTES);
+        for (uint32_t i = ctx.thread; i < tiles; i += ctx.threads) list[i] = routes.tiles[1 + i];
+        t.list = list; /* complete after the barrier of rings_open */
+        t.by.across = columns, t.by.items = columns * tiles;
+    }
+    if (width == 128)
+        term_product(&ctx, task, &t, rows, scales, 128);
+    else if (width == 192)
+        term_product(&ctx, task, &t, rows, scales, 192);
+    else
+        term_product(&ctx, task, &t, rows, scales, 256);
+    return FLEET_OK;
+}
+
+/* ---- the other tasks of two terms ---- */
+
+FLEET_TILE(prefill_embed_terms, task_args)
+{
+    FLEET_UNUSED(at);
+    embed_rows(&ctx, args, TERMS);
+    return FLEET_OK;
+}
+FLEET_TILE(prefill_add_terms, task_args)
+{
+    FLEET_UNUSED(at);
+    add_parts(&ctx, args, TERMS);
+    return FLEET_OK;
+}
+FLEET_TILE(prefill_attend_terms, task_args)
+{
+    FLEET_UNUSED(at);
+    attend_blocks_of(&ctx, args, TERMS);
+    return FLEET_OK;
+}
+
+/* ---- experts ---- */
+
+/* An expert of a row, and its score. */
+typedef struct scored_expert {
+    float score;
+    int32_t expert;
+} scored_expert;
+/* The best expert after `last`, of all lanes; a lane reads the scores that it has stored. */
+FLEET_DEVICE scored_expert next_expert(const float *score, uint32_t experts, uint32_t is_first,
+                                       scored_expert last)
+{
+    scored_expert best = {-INFINITY, (int32_t)experts};
+    for (int32_t e = (int32_t)own_lane(); e < (int32_t)experts; e += 32)
+        if ((is_first || is_better(last.score, last.expert, score[e], e)) &&
+            is_better(score[e], e, best.score, best.expert))
+            best.score = score[e], best.expert = e;
+    UNROLLED
+    for (uint32_t bit = 16; bit; bit /= 2) {
+        scored_expert other;
+        other.score = shuffle_xor(best.score, bit);
+        other.expert = (int32_t)shuffle_xor((float)best.expert, bit); /* exact */
+        if (is_better(other.score, other.expert, best.score, best.expert)) best = other;
+    }
+    return best;
+}
+
+/* Chooses each row's experts, as `route` (tasks/moe.h) does, and their weights. A warp takes a row. The router's scores are parts
+   of a product. */
+FLEET_TILE(prefill_route, task_args)
+{
+    const task_args *task = prefill_args(&ctx, args);
+    const decoder *d = &task->d;
+    const prefill_step *step = prefill_step_of(&ctx, d);
+    const prefill_routes to = own_routes(d);
+    const uint32_t rows = step->rows, parts = step->division[PREFILL_ROUTER].parts;
+    const uint32_t experts = d->experts, top_k = d->top_k, lane = own_lane();
+    const size_t stride = (size_t)rows * task->columns; /* between parts */
+    float *score = (float *)ctx.lds + own_warp() * experts;
+    FLEET_UNUSED(at);
+    for (uint32_t r = prefill_worker(&ctx) * PREFILL_WARPS + own_warp(); r < rows;
+         r += prefill_workers(&ctx) * PREFILL_WARPS) {
+        const float *from = task->floats + (size_t)r * task->columns;
+        scored_expert best = {0, 0}, own = {0, 0};
+        float row_max = 0, sum = 0;
+        for (uint32_t e = lane; e < experts; e += 32) {
+            float s = 0;
+            for (uint32_t p = 0; p < parts; p++) s += from[p * stride + e];
+            score[e] = nan_to_inf(s);
+        }
+        for (uint32_t i = 0; i < top_k; i++) {
+            best = next_expert(score, experts, i == 0, best);
+            if (i == 0) row_max = best.score;
+            if (i == lane) own = best;
+            sum += fast_exp(best.score - row_max);
+        }
+        if (!d->norm_topk) {
+            sum = 0;
+            for (uint32_t e = lane; e < experts; e += 32) sum += fast_exp(score[e] - row_max);
+            UNROLLED
+            for (uint32_t bit = 16; bit; bit /= 2) sum += shuffle_xor(sum, bit);
+        }
+        if (lane < top_k) {
+            to.expert[r * top_k + lane] = (uint16_t)own.expert;
+            to.weight[r * top_k + lane] = fast_exp(own.score - row_max) / sum;
+        }
+    }
+    return FLEET_OK;
+}
+
+/* LDS of `gather`, and after it three words for each expert: pairs of rows before the worker's own and its first tile; then its
+   next place; pairs of other rows. */
+typedef struct gather_lds {
+    uint32_t tiles[PREFILL_THREADS]; /* of the experts of each thread */
+    uint32_t chosen[PREFILL_WARPS][MAX_TOP_K], place[PREFILL_WARPS][MAX_TOP_K];
+} gather_lds;
+typedef char
+    gather_has_room[sizeof(gather_lds) + 3 * 4 * PREFILL_EXPERTS <= PREFILL_STAGES_BYTES ? 1 : -1];
+
+/* Counts all pairs, and finds each expert's first tile and its next place, `next`, for the worker's rows, which begin with pair
+   `own`. The first worker lists the tiles. */
+FLEET_DEVICE void place_experts(const fleet_ctx *ctx, const decoder *d, const prefill_routes *to,
+                                gather_lds *l, uint32_t *next, uint32_t *others, uint32_t pairs,
+                                uint32_t own)
+{
+    const uint32_t each = ceil_div(d->experts, ctx->threads), begin = ctx->thread * each;
+    const uint32_t end = begin + each < d->experts ? begin + each : d->experts;
+    uint32_t tile = 0;
+    for (uint32_t e = ctx->thread; e < d->experts; e += ctx->threads) next[e] = others[e] = 0;
+    fleet_barrier(ctx);
+    for (uint32_t i = ctx->thread * VECTOR; i < pairs; i += ctx->threads * VECTOR) {
+        const fleet_quad quad = *(const fleet_quad *)(const void *)(to->expert + i);
+        UNROLLED
+        for (uint32_t j = 0; j < VECTOR; j++) {
+            const uint32_t e = quad.word[j / 2] >> j % 2 * 16 & 0xffffu;
+            if (i + j < pairs) lds_add(i + j < own ? &next[e] : &others[e], 1);
+        }
+    }
+    fleet_barrier(ctx);
+    for (uint32_t e = begin; e < end; e++) tile += ceil_div(next[e] + others[e], TERM_ROWS);
+    l->tiles[ctx->thread] = tile;
+    fleet_barrier(ctx);
+    tile = 0;
+    for (uint32_t i = 0; i < ctx->thread; i++) tile += l->tiles[i];
+    for (uint32_t e = begin; e < end; e++) {
+        const uint32_t all = next[e] + others[e];
+        next[e] += tile * TERM_ROWS;
+        for (uint32_t i = 0; i < all; i += TERM_ROWS, tile++) {
+            const uint32_t left = all - i < TERM_ROWS ? all - i : TERM_ROWS;
+            if (prefill_worker(ctx) == 0) to->tiles[1 + tile] = e | (left - 1) << EXPERT_ENTRY_ROWS;
+        }
+    }
+    if (prefill_worker(ctx) == 0 && ctx->thread == ctx->threads - 1) *to->tiles = tile;
+}
+
+/* A warp copies row r to the places of its experts, and its scale. */
+#define GATHERED 4u /* vectors that a lane loads at a time, so that latencies overlap */
+FLEET_DEVICE void gather_row(const task_args *task, const prefill_routes *to, const uint32_t *place,
+                             uint32_t r)
+{
+    const decoder *d = &task->d;
+    const uint32_t hidden = d->hidden, vectors = hidden / VECTOR, lane = own_lane(),
+                   parts = squares_of(hidden);
+    float squares = 0;
+    for (uint32_t i = lane; i < parts; i += 32) squares += d->squares[(size_t)r * parts + i];
+    UNROLLED
+    for (uint32_t bit = 16; bit; bit /= 2) squares += shuffle_xor(squares, bit);
+    if (lane < d->top_k) to->scale[place[lane]] = fast_rsqrt(squares / (float)hidden + d->eps);
+    for (uint32_t first = lane; first < vectors * TERMS; first += 32 * GATHERED) {
+        fleet_quad quad[GATHERED];
+        UNROLLED
+        for (uint32_t j = 0; j < GATHERED; j++) {
+            const uint32_t i = first + j * 32, v = i < vectors ? i : i - vectors;
+            const act_t *from =
+                d->x + prefill_at(r, v * VECTOR, hidden, TERMS) + (i < vectors ? 0 : LOW_TERM);
+            if (i < vectors * TERMS) quad[j] = *(const fleet_quad *)(const void *)from;
+        }
+        for (uint32_t n = 0; n < d->top_k; n++) {
+            UNROLLED
+            for (uint32_t j = 0; j < GATHERED; j++) {
+                const uint32_t i = first + j * 32, v = i < vectors ? i : i - vectors;
+                act_t *at = task->acts + prefill_at(place[n], v * VECTOR, hidden, TERMS) +
+                            (i < vectors ? 0 : LOW_TERM);
+                if (i < vectors * TERMS) *(fleet_quad *)(void *)at = quad[j];
+            }
+        }
+    }
+}
+
+/* Sorts the pairs by expert: a worker has some neighbouring rows, and its warps take one each. */
+FLEET_TILE(prefill_gather, task_args)
+{
+    const task_args *task = prefill_args(&ctx, args);
+    const decoder *d = &task->d;
+    const prefill_routes to = own_routes(d);
+    const uint32_t rows = prefill_step_of(&ctx, d)->rows, top_k = d->top_k;
+    const uint32_t worker = prefill_worker(&ctx), workers = prefill_workers(&ctx);
+    const uint32_t first = rows * worker / workers, end = rows * (worker + 1) / workers;
+    const uint32_t warp = own_warp(), lane = own_lane();
+    gather_lds *l = (gather_lds *)ctx.lds;
+    uint32_t *next = (uint32_t *)(void *)(l + 1);
+    FLEET_UNUSED(at);
+    place_experts(&ctx, d, &to, l, next, next + d->experts, rows * top_k, first * top_k);
+    for (uint32_t at_row = first; at_row < end; at_row += PREFILL_WARPS) {
+        const uint32_t r = at_row + warp, is_pair = r < end && lane < top_k;
+        const uint32_t e = is_pair ? to.expert[r * top_k + lane] : 0;
+        if (is_pair) l->chosen[warp][lane] = e;
+        fleet_barrier(&ctx); /* the experts of all warps' rows, and the next places are there */
+        if (is_pair) {
+            uint32_t place = next[e];
+            for (uint32_t i = 0; i < warp; i++)
+                for (uint32_t j = 0; j < top_k; j++) place += l->chosen[i][j] == e;
+            l->place[warp][lane] = to.place[r * top_k + lane] = place;
+        }
+        fleet_barrier(&ctx); /* all warps have read the next places */
+        if (is_pair) lds_add(&next[e], 1);
+        if (r < end) gather_row(task, &to, l->place[warp], r);
+    }
+    return FLEET_OK;
+}
+
+/* Adds the results of each row's experts, times their weights, to the residual stream. A warp has EMBEDDED columns of ADDED
+   rows. */
+#define COMBINED 8u /* results of a row that are loaded at a time */
+FLEET_TILE(prefill_combine, task_args)
+{
+    const decoder copy = args->d, *const d = &copy; /* in registers: see prefill_heads */
+    const float *const norm = args->norm, *const sums = args->floats;
+    const prefill_routes from = own_routes(d);
+    const uint32_t rows = prefill_step_of(&ctx, d)->rows, top_k = d->top_k;
+    const uint32_t across = ceil_div(d->hidden, EMBEDDED), all = ceil_div(rows, ADDED) * across;
+    FLEET_UNUSED(at);
+    for (uint32_t i = prefill_worker(&ctx) * PREFILL_WARPS + own_warp(); i < all;
+         i += prefill_workers(&ctx) * PREFILL_WARPS) {
+        const uint32_t row = i / across * ADDED, c = i % across * EMBEDDED + own_lane() * 4;
+        const uint32_t own = c < d->hidden ? (rows - row < ADDED ? rows - row : ADDED) : 0;
+        vec4 h[ADDED];
+        UNROLLED
+        for (uint32_t n = 0; n < ADDED; n++) {
+            for (uint32_t j = 0; j < 4; j++) h[n].value[j] = 0;
+            if (n < own) h[n] = load_vec4(d->h + (size_t)(row + n) * d->hidden + c);
+        }
+        ROLLED
+        for (uint32_t first = 0; first < top_k; first += COMBINED) {
+            vec4 result[COMBINED][ADDED];
+            float weight[COMBINED][ADDED];
+            UNROLLED
+            for (uint32_t k = 0; k < COMBINED * ADDED; k++) {
+                const uint32_t q = k / ADDED, n = k % ADDED, pair = (row + n) * top_k + first + q;
+                weight[q][n] = 0;
+                for (uint32_t j = 0; j < 4; j++) result[q][n].value[j] = 0;
+                if (n >= own || first + q >= top_k) continue;
+                weight[q][n] = from.weight[pair];
+                result[q][n] = load_vec4(sums + (size_t)from.place[pair] * d->hidden + c);
+            }
+            UNROLLED
+            for (uint32_t k = 0; k < COMBINED * ADDED * 4; k++)
+                h[k / 4 % ADDED].value[k % 4] += weight[k / 4 / ADDED][k / 4 % ADDED] *
+                                                 result[k / 4 / ADDED][k / 4 % ADDED].value[k % 4];
+        }
+        UNROLLED
+        for (uint32_t n = 0; n < ADDED; n++)
+            store_columns(d, norm, row + n, c, h[n], n < own, TERMS);
+    }
+    return FLEET_OK;
+}
+#else
+NO_PREFILL(prefill_linear_terms)
+NO_PREFILL(prefill_embed_terms)
+NO_PREFILL(prefill_add_terms)
+NO_PREFILL(prefill_attend_terms)
+NO_PREFILL(prefill_route)
+NO_PREFILL(prefill_gather)
+NO_PREFILL(prefill_combine)
+#endif
+
+#endif /* QWEN3_NVIDIA_PREFILL_EXPERTS_H */
