@@ -975,7 +975,7 @@ one_ring() {
 
 # The decoder's kernels for STATIC plans keep everything in registers, and ptxas makes no wgmma wait for the one before. The
 # kernel of the other schedules, whose loop has more state beside the same tiles, spills at most 256 bytes, stores and loads
-# together; those that take prompts some 1,600, in attention. None has more static LDS than kernels_fit_in_lds (kernels.h) leaves to it.
+# together; those that take prompts some 1,600. None has more static LDS than kernels_fit_in_lds (kernels.h) leaves to it.
 cuda_registers() { # LOG
     local kernel bytes
     for kernel in 13decode_static:0 14decode_large_m:0 14decode_experts:0 6decode:256 7prefill:1600 15prefill_experts:1700; do
