@@ -46,11 +46,11 @@ typedef struct prefill_run {
     prefill_stage prompts, tokens; /* the steps, and the launch of the first tokens */
 } prefill_run;
 
-static uint32_t prefill_tokens(const batch *all, uint32_t sequences)
+static uint32_t prefill_tokens(batch *all, uint32_t sequences)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < sequences; i++) {
-        const sequence_state *s = &all[i / MAX_ROWS].sequence[i % MAX_ROWS];
+        const sequence_state *s = sequence_of(all, i);
         n += (uint32_t)(s->prompt - s->position);
     }
     return n;
@@ -316,10 +316,10 @@ static int later_keys(const void *a, const void *b)
     return x->row < y->row ? -1 : x->row > y->row;
 }
 
-/* Lays out the prompts of `all` from their positions on, for decode_wide without their last tokens, and moves these to the last tokens: what is left of all sequences are
-   the first tokens to be generated. Pages that a prompt shares with an earlier one are those of rows before its own, which are
-   there even in the same step, since all keys of a layer are stored before it attends. tokens: [sequences][line]. 0, or -1: no
-   memory is left. */
+/* Lays out the prompts of `all` from their positions on, without their last tokens where decode_wide follows, and moves all positions
+   to the last tokens, from which the first ones are generated. Pages that a prompt shares with an earlier one are those of rows before its
+   own, which are there even in the same step, since all keys of a layer are stored before it attends. tokens: [sequences][line]. 0, or
+   -1: no memory is left. */
 static int prefill_lay_out(prefill_layout *l, const prefill_run *p, batch *all, uint32_t sequences,
                            const int32_t *tokens, uint32_t line, const page_table *pages)
 {
