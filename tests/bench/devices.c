@@ -6,9 +6,9 @@
 
    With several GPUs each rank has one, and a thread of this process; it needs peer access between them, and nothing else.
    Otherwise (one GPU, the CPU, or FLEET_VIRTUAL=1 in the environment) all ranks run in one launch on one device, each on
-   its part of the workers: that measures what the protocol costs, not a link. Small, as always on the CPU, is for a
-   simulator, where results are checked, but times are not those of a device. A trace, for which the program is compiled with
-   -DFLEET_TRACE, is of GEMM + reduce-scatter. tests/bench/devices.py measures PyTorch + NCCL on the same shapes, and
+   its part of the workers: that measures what the protocol costs, not a link. --small, which the CPU always uses, is for simulators:
+   results are checked, and times are not those of a device. Compiled with -DFLEET_TRACE, the program traces GEMM + reduce-scatter.
+   tests/bench/devices.py measures PyTorch + NCCL on the same shapes, and
    tests/bench/devices.sh runs everything.
 
    tokens: rows of all ranks, a multiple of these. columns and depth: multiples of 8; each rank has its own `depth` k's of
