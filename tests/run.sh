@@ -870,7 +870,7 @@ hip_settings() { # FILE
     esac
     case ${FLEET_DEEP:+deep}:$1 in
     deep:*) ;;
-    *:examples/07_* | *:examples/10_* | */failures.c | */finish.c | */pools.c | */shapes.c | */steps.c | */stream.c | */symbols.c | */tensors.c) seeds="2 4 5" short=yes ;;
+    *:examples/07_* | *:examples/10_* | */failures.c | */finish.c | */pools.c | */server.c | */shapes.c | */steps.c | */stream.c | */symbols.c | */tensors.c) seeds="2 4 5" short=yes ;;
     esac
     [ -n "$hip_runtime" ] || seeds="1 2 3"
     for seed in $seeds; do
