@@ -1128,6 +1128,9 @@ for word; do
     esac
 done
 
+# Mutants test the tests: a run has every third one, by turns of the commits, and a deep run all of them.
+export FLEET_TEST_THIRD=${FLEET_TEST_THIRD-$(($(git rev-list --count HEAD 2>/dev/null || echo 0) % 3))}
+
 trap hip_leave EXIT
 mkdir -p tests/build
 exec 9>>tests/build/lock

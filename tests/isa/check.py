@@ -1087,7 +1087,7 @@ def main():
                 if re.match(wanted, name):
                     examples.append(pool.submit(example, os.path.join(TOP, "examples", name), arch, work))
         # What a litmus program shows too (mutate.py): in deep runs.
-        changed = [pool.submit(mutant, m, work) for m in mutants.MUTANTS if m.isa is not False and (DEEP or not m.sim)]
+        changed = [pool.submit(mutant, m, work) for m in mutants.of_this_run(mutants.MUTANTS) if m.isa is not False and (DEEP or not m.sim)]
         already = set()
         for job in [*jobs, *examples]:
             try:

@@ -15,6 +15,7 @@ import os
 import re
 import sys
 
+DEEP = bool(os.environ.get("FLEET_DEEP"))
 GRAPH, DEVICE, SCHED = "fleet.h", "fleet_device.h", "fleet_sched.h"
 # Not what hipcc compiles.
 OTHERS = [("/* ==== >>nvidia", "#endif /* FLEET_CUDA */"), ("/* ==== >>host", "#endif /* FLEET_HOST */")]
@@ -268,6 +269,23 @@ MUTANTS = [
     L("stage: releases count for one wave", DEVICE, "fleet_stage_release", "s->waves / sharers", "s->waves", "flow"),
 ]
 
+
+
+def of_this_run(all_of_them):
+    """Those that this run builds and runs: all of them by hand and in deep runs, else every third one. That the others
+    still apply to the headers is looked at in every run."""
+    third = os.environ.get("FLEET_TEST_THIRD")
+    return all_of_them if DEEP or not third else all_of_them[int(third) % 3::3]
+
+
+def all_apply(top, all_of_them):
+    """Ends the run if one of them no longer applies to its header."""
+    for header in {m.header for m in all_of_them}:
+        with open(os.path.join(top, header), encoding="utf-8") as f:
+            text = f.read()
+        for m in all_of_them:
+            if m.header == header:
+                m.apply(text)
 
 
 def first_error(text):

@@ -18,7 +18,6 @@ import mutants
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
 RUNTIME = os.environ.get("FLEET_HIP_RUNTIME", "")
-DEEP = bool(os.environ.get("FLEET_DEEP"))
 BY_HAND = ["device1", "device2", "lone", "chiplet", "system", "order", "order_system", "test", "wait", "publish", "lanes", "ring", "messages"]
 TESTS = BY_HAND + ["static", "dealt", "replays", "ready", "some", "routed", "residency", "carry", "passed", "early", "fails", "fails_dealt", "ends", "ends_dealt", "ends_ready", "aborts", "flow", "ranks", "ranks_dealt"]
 NOISE = " AMDSIM_EVICT=200 AMDSIM_STALL=20 AMDSIM_SKEW=20"
@@ -29,7 +28,7 @@ def settings(seeds):
     for seed in range(1, seeds + 1):
         for k, xcds in enumerate(("8 AMDSIM_CUS=2", "2 AMDSIM_CUS=3", "1 AMDSIM_CUS=4")):
             for delay in (3, 20):
-                if DEEP or (seed + k) % 2 == (delay == 20):
+                if mutants.DEEP or (seed + k) % 2 == (delay == 20):
                     yield "AMDSIM_XCDS=%s AMDSIM_DELAY=%d AMDSIM_SEED=%d AMDSIM_XCD_MAP=rotate:%d%s" % (
                         xcds, delay, seed, seed % 8, NOISE if seed % 3 == 0 else "")
 
@@ -107,7 +106,7 @@ def attempt(m, work, implementation):
 def attempt_runs(m, folder, extra=()):
     tries = 0
     first = [m.first] if isinstance(m.first, str) else list(m.first or [])
-    for setting in first + list(settings(40 if DEEP else m.seeds)):
+    for setting in first + list(settings(40 if mutants.DEEP else m.seeds)):
         for words in [m.sim] if m.sim else TESTS:
             tries += 1
             what, _ = run(folder, words, setting, extra)
@@ -149,6 +148,7 @@ def main():
     for m in mutants.MUTANTS:
         if not m.sim and m.isa is False:
             sys.exit("mutant %s: no check at all" % m.name)
+    mutants.all_apply(TOP, mutants.MUTANTS)
     work = tempfile.mkdtemp()
     shared = tempfile.mkdtemp(dir=work)
     with concurrent.futures.ThreadPoolExecutor() as pool:
@@ -168,7 +168,7 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 2) as pool:
         clean = {flags: tempfile.mkdtemp(dir=work) for flags in runs}
         built = {flags: pool.submit(build, folder, mutants.Mutant(None, None, "", "", flags=flags), implementation) for flags, folder in clean.items()}
-        for job in [pool.submit(caught, m) for m in mutants.MUTANTS if m.sim or DEEP]:
+        for job in [pool.submit(caught, m) for m in mutants.of_this_run(mutants.MUTANTS) if m.sim or mutants.DEEP]:
             m, words, setting, tries, what = job.result()
             if words:
                 runs[tuple(m.flags)].add((words, setting))
@@ -178,9 +178,9 @@ def main():
                 rows.append("| %s | all | covered by the ISA check: %s | %d | not seen |" % (m.name, m.why, tries))
             else:
                 print("FAIL mutant %s: %s" % (m.label(), what or "survived %d runs of %s" % (tries, m.sim)))
-        if not DEEP:
+        if not mutants.DEEP:
             rows += ["| %s | - | covered by the ISA check: %s | | |" % (m.name, m.why) for m in mutants.MUTANTS if not m.sim]
-        wide = settings(20 if DEEP else 1)
+        wide = settings(20 if mutants.DEEP else 1)
         runs[()] |= {(words, setting) for setting in wide for words in TESTS}
         jobs = []
         for flags, folder in clean.items():

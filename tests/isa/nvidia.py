@@ -493,9 +493,11 @@ def main():
     work = tempfile.mkdtemp()
     rows = []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 2) as pool:
-        emulated = [m for m in MUTANTS if m.sim]
+        mutants.all_apply(TOP, MUTANTS)
+        chosen = mutants.of_this_run(MUTANTS)
+        emulated = [m for m in chosen if m.sim]
         emulation = pool.submit(emulate, emulated, work)
-        jobs = [pool.submit(attempt, m, work) for m in MUTANTS if not m.sim]
+        jobs = [pool.submit(attempt, m, work) for m in chosen if not m.sim]
         seen = {}
         for unit in UNITS.values():
             paths = compile_paths(TOP, work, *unit)
