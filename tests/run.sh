@@ -198,6 +198,9 @@ limit() { stretched 600; }
 fixed_addresses=
 if setarch -R true 2>/dev/null; then fixed_addresses=yes; fi
 
+# in_turn N: whether this run has the N-th of some jobs of which each run has a third; deep runs have all.
+in_turn() { [ -n "${FLEET_DEEP:-}" ] || [ -z "$FLEET_TEST_THIRD" ] || [ $(($1 % 3)) = "$FLEET_TEST_THIRD" ]; }
+
 c_files() { find "$@" -name '*.c' 2>/dev/null | sort; }
 
 stem() { basename "${1%.*}"; }
@@ -369,13 +372,15 @@ hip_cc() {
 # Another compiler for the same headers, and for what users copy. Its device libraries are not packaged, so it
 # stops before the link; the HIP headers are hipcc's. Of the host's side it says what it thinks of the source.
 compile_clang19() {
-    local file rocm=tests/build/rocm
+    local file n=0 rocm=tests/build/rocm
     rm -rf "$rocm"
     mkdir -p "$rocm/include" "$rocm/share/hip"
     ln -s "$(hip_headers)/hip" "$rocm/include/hip"
     printf 'HIP_VERSION_MAJOR=6\nHIP_VERSION_MINOR=4\nHIP_VERSION_PATCH=0\n' >"$rocm/share/hip/version"
     for file in "$out"/impl_fleet*.c $(c_files examples | grep -v /tools/); do # the tools are for the CPU
         case $file in *-*-*) continue ;; esac
+        n=$((n + 1))
+        in_turn $n || continue
         check "clang-19/gfx942/$(stem "$file")" clang19 "$file"
     done
 }
@@ -467,12 +472,12 @@ cuda_implementation() {
 # inline assembly come from memory, in vector registers, and a value is uniform only where the code says so. What
 # runs quickly is run. In deep runs: every example in every way.
 compile_otherwise() {
-    local file name
+    local file name n=0
     for file in $(example_files); do
-        name=$(stem "$file")
+        name=$(stem "$file") n=$((n + 1))
         case ${FLEET_DEEP:+deep}:$name in
         deep:* | :01_* | :02_*) check "hipcc/O0/$name" hip_otherwise "$file" O0 -O0 -g ;;
-        *) check "hipcc/O0/$name" hip_device_only "$file" -O0 -g ;;
+        *) ! in_turn $n || check "hipcc/O0/$name" hip_device_only "$file" -O0 -g ;;
         esac
         case ${FLEET_DEEP:+deep}:$name in deep:* | :02_*) check "hipcc/rdc/$name" hip_otherwise "$file" rdc -fgpu-rdc ;; esac
         case ${FLEET_DEEP:+deep}:$name in deep:* | :04_*) check "hipcc/O1/$name" hip_device_only "$file" -O1 -g ;; esac
@@ -792,7 +797,7 @@ hip_build() { # FILE BINARY
     # For gfx90a the group isa compiles the weight pipeline of its own kernels.
     case ${FLEET_DEEP:+deep}:$hip_runtime:$1 in :?*:*/stream.c) archs=("${hip_archs[@]:1}") ;; esac
     case $1 in
-    # What the host does for a small checkpoint takes less time than a compiler that optimises it.
+    # What the host does for a small checkpoint or an example takes less time than a compiler that optimises it.
     examples/qwen3/*) hip_cc "${hip_flags[@]}" -Xarch_host -O0 "${warnings[@]}" "${archs[@]}" "$1" -o "$2" "${qwen3_libraries[@]}" ;;
     # Machine code, which is mostly the decoder's again, in deep runs only.
     examples/serve/*)
@@ -800,7 +805,7 @@ hip_build() { # FILE BINARY
         [ -z "${FLEET_DEEP:-}" ] || what=(-c -o "$2.o")
         hip_cc "${hip_flags[@]}" "${warnings[@]}" "${archs[@]}" "$1" "${what[@]}"
         ;;
-    examples/*) hip_cc "${hip_flags[@]}" "${warnings[@]}" "${archs[@]}" "$1" -o "$2" ;;
+    examples/*) hip_cc "${hip_flags[@]}" -Xarch_host -O0 "${warnings[@]}" "${archs[@]}" "$1" -o "$2" ;;
     *)
         if is_whole "$1"; then
             hip_cc "${hip_flags[@]}" "${warnings[@]}" "${archs[@]}" -Itests "$1" -o "$2"
@@ -897,7 +902,7 @@ on_gpu() { # FILE NAME COMMAND...
 }
 
 group_cuda() {
-    local file name arch decoder_arch=-gencode=arch=compute_90a,code=sm_90a
+    local file name n=0 arch decoder_arch=-gencode=arch=compute_90a,code=sm_90a
     have_nvcc || {
         skip nvcc "needs nvcc"
         return 0
@@ -913,11 +918,15 @@ group_cuda() {
     for file in examples/qwen3/qwen3.c examples/serve/serve.c $(gpu_files); do
         # The server has the decoder's kernels, which take a minute. hipcc checks it in any case.
         case ${FLEET_DEEP:+deep}:$file in :examples/serve/*) nvidia-smi -L >/dev/null 2>&1 || continue ;; esac
+        n=$((n + 1))
+        ! is_ptx "$file" || in_turn $n || continue
         check "build/$(stem "$file")" cuda_build "$file" "$out/$(stem "$file")"
     done
     [ -z "${FLEET_DEEP:-}" ] || decoder_arch=-arch=sm_80 check build/qwen3_sm_80 cuda_build examples/qwen3/qwen3.c "$out/qwen3_sm_80"
     [ -z "${FLEET_DEEP:-}" ] || check build/qwen3_ranks cuda_build examples/qwen3/qwen3.c "$out/qwen3_ranks" -DFLEET_IPC
     for file in examples/qwen3/backend_nvidia.h examples/qwen3/nvidia/*.h; do
+        n=$((n + 1))
+        in_turn $n || continue
         for arch in sm_90a sm_86; do # rings of 24 and of 8 stages
             check "alone/$(stem "$file")/$arch" nvcc -x cu -std=c++17 -arch=$arch -Werror all-warnings -I. "${stb_flags[@]}" -ptx "$file" -o /dev/null
         done
@@ -1023,6 +1032,13 @@ cuda_prompts() { # PROGRAM CHECKPOINT
     done
 }
 
+# Whether a program only becomes PTX: to assemble what cannot run, and to compile its host's side once more, takes as long again.
+is_ptx() { # FILE
+    ! everywhere "$1" || return 1
+    case $1 in examples/0[12]_* | examples/qwen3/* | examples/serve/*) return 1 ;; esac
+    ! nvidia-smi -L >/dev/null 2>&1
+}
+
 cuda_build() { # FILE BINARY [OPTION...]
     local archs=("${cuda_archs[@]}")
     if ! nvidia-smi -L >/dev/null 2>&1 && everywhere "$1"; then
@@ -1030,14 +1046,10 @@ cuda_build() { # FILE BINARY [OPTION...]
         [ -n "${FLEET_DEEP:-}" ] || archs=("${cuda_archs[0]/code=sm/code=compute}" "${cuda_archs[1]}")
     elif ! nvidia-smi -L >/dev/null 2>&1; then
         archs=("${cuda_archs[1]}")
-        case $1 in
-        examples/0[12]_* | examples/qwen3/* | examples/serve/*) ;;
-        # To assemble what cannot run, and to compile its host's side once more, takes as long again.
-        *)
-            nvcc "${cuda_flags[@]}" "${archs[@]}" -DFLEET_TEST_LINKED -I. -Itests "${stb_flags[@]}" -ptx "$1" -o "$2.ptx"
-            return
-            ;;
-        esac
+    fi
+    if is_ptx "$1"; then
+        nvcc "${cuda_flags[@]}" "${archs[@]}" -DFLEET_TEST_LINKED -I. -Itests "${stb_flags[@]}" -ptx "$1" -o "$2.ptx"
+        return
     fi
     case $1 in
     # For one architecture alone, whose ring it has (nvidia/pipeline.h); -arch=sm_90a would compile it for compute_90 too.
@@ -1128,7 +1140,8 @@ for word; do
     esac
 done
 
-# Mutants test the tests: a run has every third one, by turns of the commits, and a deep run all of them.
+# Of the mutants, which test the tests, and of what is compiled once more in another way, a run has a third, by turns from
+# commit to commit, and a deep run has all.
 export FLEET_TEST_THIRD=${FLEET_TEST_THIRD-$(($(git rev-list --count HEAD 2>/dev/null || echo 0) % 3))}
 
 trap hip_leave EXIT
