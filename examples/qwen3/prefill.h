@@ -88,8 +88,9 @@ static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d
     const uint64_t columns = q + 2 * kv > scores ? q + 2 * kv : scores;
     /* of rows that are sorted by expert */
     const uint64_t places =
-        d->experts ? (uint64_t)most_expert_tiles(p->max_rows, d->top_k, d->experts) * TERM_ROWS : 0;
-    const uint64_t dense = rows * m->ffn, sparse = places * m->expert_ffn;
+        d->experts ? expert_places(p->max_rows, d->top_k, d->experts) : 0;
+    const uint64_t dense = rows * m->ffn * terms,
+                   sparse = sorted_values((uint32_t)places, m->expert_ffn);
     p->d = *d, p->d.rounds = 1;
     p->d.h = (float *)memory_get(mem, "prompts", rows * d->hidden * 4);
     /* The products read all rows of a tile: those that do not exist must have memory. */
@@ -99,11 +100,12 @@ static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d
     p->d.qkv = (float *)memory_get(
         mem, "prompts", (rows * columns + most_parts(d->chiplets * d->workers)) * sizeof(float));
     p->d.attended = (act_t *)memory_get(mem, "prompts", rows * q * terms * sizeof(act_t));
-    p->d.gated = (act_t *)memory_get(mem, "prompts",
-                                     (dense > sparse ? dense : sparse) * terms * sizeof(act_t));
+    /* Half of the last stage of sorted rows may be multiplied by zeros, and must be numbers. */
+    p->d.gated = (act_t *)memory_zeros(mem, "prompts",
+                                       (dense > sparse ? dense : sparse) * sizeof(act_t));
     if (places) {
-        p->d.prefill_sorted =
-            (act_t *)memory_get(mem, "prompts", places * d->hidden * TERMS * sizeof(act_t));
+        p->d.prefill_sorted = (act_t *)memory_zeros(
+            mem, "prompts", sorted_values((uint32_t)places, d->hidden) * sizeof(act_t));
         p->d.prefill_results =
             (float *)memory_get(mem, "prompts", places * d->hidden * sizeof(float));
         p->d.prefill_routes =
@@ -126,7 +128,8 @@ static uint32_t is_wide(const model *m, const prefill_run *p, uint32_t sequences
 /* Rows of steps, at most, for such a model and batch. */
 static uint32_t prefill_rows_of(const model *m, uint32_t wanted, uint64_t tokens)
 {
-    const uint32_t rows = wanted && wanted < PREFILL_ROWS ? wanted : PREFILL_ROWS;
+    const uint32_t most = m->config.experts ? PREFILL_EXPERT_ROWS : PREFILL_ROWS,
+                   rows = wanted && wanted < most ? wanted : most;
     /* A block has the queries of at least one row. */
     if (!m->has_prefill || m->config.heads / m->config.kv_heads > PREFILL_QUERIES) return 0;
     return tokens < rows ? (uint32_t)tokens : rows;
@@ -159,8 +162,7 @@ static void prefill_divide_steps(const model *m, const decoder *d, prefill_step 
         for (uint32_t k = 0; k < (d->experts ? PREFILL_PRODUCTS : PREFILL_ROUTER); k++) {
             const uint32_t is_expert = k == PREFILL_EXPERT_UP || k == PREFILL_EXPERT_DOWN;
             steps[i].division[k] =
-                is_expert ? prefill_divide_expert(&shapes[k],
-                                                  ceil_div(steps[i].rows * d->top_k, d->experts))
+                is_expert ? prefill_divide_expert(&shapes[k], steps[i].rows, d->top_k, d->experts)
                           : prefill_divide(&shapes[k], ends[k], steps[i].rows,
                                            d->chiplets * d->workers, d->two_terms ? TERMS : 1);
             *adds |= ends[k] == EPILOGUE_RESIDUAL && steps[i].division[k].parts > 1;

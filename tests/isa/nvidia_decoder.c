@@ -108,7 +108,7 @@ PATH(term_tile)(fleet_ctx ctx, task_args task, term_items t, term_work w, term_i
     const fleet_ctx c = in_lds(ctx);
     w.task = &task, w.t = &t;
     w.ring = ring_of(&c, 0, 0, 8, 24576, PREFILL_WARPS);
-    term_tile(&w, &item, 0, 128);
+    term_tile(&w, &item, TERMS, 1, 128);
 }
 PATH(flash_queries)(fleet_ctx ctx, decoder d, prefill_block b)
 {

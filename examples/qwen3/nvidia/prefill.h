@@ -55,6 +55,14 @@ FLEET_HOST_DEVICE size_t prefill_at(uint32_t row, uint32_t k, uint32_t width, co
            atom_at(row, k);
 }
 
+/* Position of an activation of rows that are sorted by expert, one term: a stage has a part of all rows, so that a tile may begin
+   with any group of VECTOR rows. groups: all of these. */
+FLEET_HOST_DEVICE size_t sorted_at(uint32_t row, uint32_t k, uint32_t groups)
+{
+    return (((size_t)(k / WGMMA_K) * groups + row / VECTOR) * 2 + k % WGMMA_K / BLOCK_K) * ATOM +
+           atom_at(row, k);
+}
+
 /* The epilogue that adds to the residual stream has no registers for more columns at a time. */
 #define RESIDUAL_COLUMNS 128u
 /* Columns of a tile, at most. */
@@ -428,11 +436,11 @@ FLEET_DEVICE void keep_best(const decoder *d, const float *sums, const float *sc
 }
 
 /* row, column: the lane's first ones. parts: of the product; part: which one this is. floats: where these, or what is not for
-   another epilogue, are stored; width: columns of the warpgroup. */
+   another epilogue, are stored; width: columns of the warpgroup; groups: of rows that are sorted by expert, else 0. */
 FLEET_DEVICE void prefill_epilogue(const task_args *task, const float *sums, const float *scale,
                                    uint32_t row, uint32_t column, uint32_t rows, uint32_t parts,
                                    uint32_t part, float *floats, const uint32_t blocks,
-                                   const uint32_t width, const uint32_t terms)
+                                   const uint32_t width, const uint32_t terms, uint32_t groups)
 {
     const uint32_t is_residual = task->epilogue == EPILOGUE_RESIDUAL,
                    columns = is_residual ? task->d.hidden : task->columns;
@@ -451,8 +459,10 @@ FLEET_DEVICE void prefill_epilogue(const task_args *task, const float *sums, con
                     value[i] = fast_ratio(x, 1 + fast_exp(-x)) * up;
                 }
                 if (is_row && c < task->columns)
-                    store_act_pair(task->acts + prefill_at(r, c, task->columns, terms), value[0],
-                                   value[1], terms);
+                    store_act_pair(task->acts + (groups
+                                                     ? sorted_at(r, c, groups)
+                                                     : prefill_at(r, c, task->columns, terms)),
+                                   value[0], value[1], terms);
             }
         } else if (!is_residual || parts > 1) {
             float *to = floats + ((size_t)part * rows + r) * columns + column;
@@ -523,7 +533,7 @@ FLEET_DEVICE void prefill_product(const fleet_ctx *ctx, const task_args *task,
                       prefill_worker(ctx), i < workers, blocks, width);
         else
             prefill_epilogue(task, sum, scale, own_row, item.column + own_lane() % 4 * 2, rows,
-                             t->parts, item.part, task->d.qkv, blocks, width, 1);
+                             t->parts, item.part, task->d.qkv, blocks, width, 1, 0);
     }
     fleet_barrier(ctx);
     ring_close(ctx, &ring);

@@ -1,14 +1,16 @@
 /* nvidia/prefill_experts.h: the tasks of the kernel that takes prompts of models with experts (compute capability 9.0a), as
    prefill.h has them for other models.
 
-   Activations have two bf16 terms (decoder.two_terms). A stage of a product has both terms of its rows, and the columns once:
-   each row is multiplied twice, into the same sums. A tile has up to TERM_ROWS rows by 128, 192 or 256 columns.
+   The residual stream and the output of attention have two bf16 terms here (decoder.two_terms), so that the router chooses the
+   right experts. A stage of a product then has both terms of its rows, and the columns once: each row is multiplied twice,
+   into the same sums. A tile has up to TERM_ROWS rows by 128, 192 or 256 columns. Within experts, activations have one term:
+   its rounding does not reach the same layer's choice, and later ones hardly (tests/bench/RESULTS.md, Prompts).
 
    After the router, `route` chooses each row's experts, a warp a row. `gather` sorts the pairs of row and expert by expert:
-   every expert has whole tiles of places, and its rows are copied there in their order. All workers count all pairs, which
-   takes less time than one more task would. The products of experts have one item for each of these tiles and each tile of
-   columns. `combine` adds up the results of a row's experts, the best one first. So the bits do not depend on the order in
-   which workers run. */
+   an expert's rows are neighbours, from a place that is a multiple of VECTOR on, in their order. All workers count all pairs,
+   which takes less time than one more task would. The products of experts have one item for each tile of an expert's rows
+   and each tile of columns. `combine` adds up the results of a row's experts, the best one first. So the bits do not depend on
+   the order in which workers run. */
 #ifndef QWEN3_NVIDIA_PREFILL_EXPERTS_H
 #define QWEN3_NVIDIA_PREFILL_EXPERTS_H
 
@@ -16,59 +18,83 @@
 #include "prefill.h"
 
 #define TERMS 2u
-#define TERM_ROWS (PREFILL_TILE_ROWS / TERMS) /* of a tile */
+#define TERM_ROWS (PREFILL_TILE_ROWS / TERMS) /* of a tile of two terms */
 #define TERM_BLOCK 64u                        /* rows that are multiplied together */
 
-/* A model's experts, at most: their tiles are listed in LDS beside the stages. An entry has the expert, and the tile's rows less
-   one. */
+/* Rows of a step of models with experts, at most: a step reads the weights of all experts. */
+#define PREFILL_EXPERT_ROWS 4096u
+/* A model's experts, at most. */
 #define PREFILL_EXPERTS 4096u
-#define EXPERT_LIST_BYTES (20u << 10)
-#define EXPERT_ENTRY_ROWS 16u /* bits before the rows */
+
+/* Rows of a tile of an expert, at most, in a step: with fewer, a stage is smaller, and more of them are in flight. */
+FLEET_HOST_DEVICE uint32_t expert_tile_rows(uint32_t rows, uint32_t top_k, uint32_t experts)
+{
+    return rows * top_k > experts * (PREFILL_TILE_ROWS * 3 / 8) ? PREFILL_TILE_ROWS
+                                                                : PREFILL_TILE_ROWS / 2;
+}
 /* Tiles of all experts, at most. */
 FLEET_HOST_DEVICE uint32_t most_expert_tiles(uint32_t rows, uint32_t top_k, uint32_t experts)
 {
-    return rows * top_k / TERM_ROWS + experts;
+    return rows * top_k / (PREFILL_TILE_ROWS / 2) + experts;
 }
-typedef char expert_tiles_fit
-    [(PREFILL_ROWS * MAX_TOP_K / TERM_ROWS + PREFILL_EXPERTS) * 4 <= EXPERT_LIST_BYTES ? 1 : -1];
+/* Places of rows that are sorted by expert. */
+FLEET_HOST_DEVICE uint32_t expert_places(uint32_t rows, uint32_t top_k, uint32_t experts)
+{
+    return (ceil_div(rows * top_k, VECTOR) + experts) * VECTOR;
+}
+/* Values of sorted rows, whose last stage may be half empty. */
+FLEET_HOST_DEVICE size_t sorted_values(uint32_t places, uint32_t width)
+{
+    return (size_t)ceil_div(width, WGMMA_K) * places * WGMMA_K;
+}
+
+/* A tile of an expert's rows: its first place, and the expert with the rows less one. */
+typedef struct routed_tile {
+    uint32_t place, expert;
+} routed_tile;
+#define ROUTED_ROWS 16u /* bits before the rows */
 
 /* Where the rows of a step go, in decoder.prefill_routes. */
 typedef struct prefill_routes {
-    float
-        *weight; /* [PREFILL_ROWS][top_k]: the experts' softmax weights, the best expert's first */
+    float *weight;    /* [PREFILL_EXPERT_ROWS][top_k]: the experts' softmax weights, the best first */
     uint32_t *place;  /* likewise: the row's place among those that are sorted by expert */
     uint16_t *expert; /* likewise */
-    float *scale;     /* [tiles * TERM_ROWS]: 1 / root mean square of the row at a place */
-    uint32_t *tiles;  /* how many tiles there are, and their entries */
+    float *scale;     /* [places]: 1 / root mean square of the row at a place */
+    routed_tile *tile; /* [*tiles] */
+    uint32_t *tiles;
 } prefill_routes;
 FLEET_HOST_DEVICE prefill_routes prefill_routes_of(void *at, uint32_t top_k, uint32_t experts)
 {
-    const size_t pairs = (size_t)PREFILL_ROWS * top_k;
+    const size_t pairs = (size_t)PREFILL_EXPERT_ROWS * top_k;
     prefill_routes r;
     r.weight = (float *)at;
     r.place = (uint32_t *)at + pairs;
     r.expert = (uint16_t *)(void *)(r.place + pairs);
     r.scale = (float *)(void *)(r.expert + pairs);
-    r.tiles = (uint32_t *)(void *)(r.scale + most_expert_tiles(PREFILL_ROWS, top_k, experts) *
-                                                 (size_t)TERM_ROWS);
+    r.tile = (routed_tile *)(void *)(r.scale +
+                                     expert_places(PREFILL_EXPERT_ROWS, top_k, experts));
+    r.tiles =
+        (uint32_t *)(void *)(r.tile + most_expert_tiles(PREFILL_EXPERT_ROWS, top_k, experts));
     return r;
 }
 FLEET_HOST_DEVICE size_t prefill_routes_bytes(uint32_t top_k, uint32_t experts)
 {
-    return (size_t)PREFILL_ROWS * top_k * 10 +
-           (size_t)most_expert_tiles(PREFILL_ROWS, top_k, experts) * (TERM_ROWS + 1) * 4 + 4;
+    return (size_t)most_expert_tiles(PREFILL_EXPERT_ROWS, top_k, experts) * sizeof(routed_tile) +
+           (size_t)PREFILL_EXPERT_ROWS * top_k * 10 +
+           (size_t)expert_places(PREFILL_EXPERT_ROWS, top_k, experts) * 4 + 4;
 }
 
-/* Chooses the width of tiles of an expert's columns: the one for which a tile of `rows` rows copies the least to LDS. */
-FLEET_HOST_DEVICE prefill_division prefill_divide_expert(const fleet_linear *shape, uint32_t rows)
+/* Chooses the width of tiles of an expert's columns: the one for which a tile copies the least to LDS. */
+FLEET_HOST_DEVICE prefill_division prefill_divide_expert(const fleet_linear *shape, uint32_t rows,
+                                                         uint32_t top_k, uint32_t experts)
 {
-    const uint32_t tile_rows = rows < TERM_ROWS ? rows : TERM_ROWS;
+    const uint32_t most = expert_tile_rows(rows, top_k, experts),
+                   mean = ceil_div(rows * top_k, experts), tile_rows = mean < most ? mean : most;
     prefill_division best = {0, 1, shape->k};
     uint64_t least = UINT64_MAX;
-    for (uint32_t width = 64 * TERMS; width <= prefill_columns(TERMS); width += 64) {
-        const uint64_t bytes =
-            (uint64_t)ceil_div(shape->n, width) *
-            ((uint64_t)shape->k * (tile_rows * TERMS + width) * 2 + PREFILL_ITEM);
+    for (uint32_t width = 128; width <= prefill_columns(1); width += 64) {
+        const uint64_t bytes = (uint64_t)ceil_div(shape->n, width) *
+                               ((uint64_t)shape->k * (tile_rows + width) * 2 + PREFILL_ITEM);
         if (bytes < least) least = bytes, best.width = width;
     }
     return best;
@@ -82,79 +108,106 @@ FLEET_HOST_DEVICE prefill_division prefill_divide_expert(const fleet_linear *sha
    i % across of columns: an expert's weights are read by workers that run at the same time. */
 typedef struct term_items {
     prefill_items by;
-    const uint32_t *list;
+    const routed_tile *list;
+    uint32_t groups; /* of VECTOR places */
 } term_items;
 typedef struct term_item {
     uint32_t part, row, rows, column, k, end, expert;
 } term_item;
+/* tile: of an item of experts. */
 FLEET_DEVICE term_item term_item_of(const task_args *task, const term_items *t, uint32_t i,
-                                    uint32_t rows, const uint32_t width)
+                                    uint32_t rows, routed_tile tile, const uint32_t terms,
+                                    const uint32_t width)
 {
     const uint32_t across = t->by.across, all = task->shape.k;
     term_item item;
-    if (t->list) {
-        const uint32_t tile = i / across, entry = t->list[tile];
-        item.part = 0, item.row = tile * TERM_ROWS, item.column = (i - tile * across) * width;
-        item.rows = (entry >> EXPERT_ENTRY_ROWS) + 1;
-        item.expert = entry & ((1u << EXPERT_ENTRY_ROWS) - 1);
+    if (terms == 1) {
+        item.part = item.k = 0, item.row = tile.place, item.column = i % across * width;
+        item.rows = (tile.expert >> ROUTED_ROWS) + 1;
+        item.expert = tile.expert & ((1u << ROUTED_ROWS) - 1);
+        item.end = ceil_div(all, WGMMA_K) * WGMMA_K;
     } else {
-        const uint32_t tile = i / t->by.parts, column = tile / across;
-        item.part = i - tile * t->by.parts;
-        item.row = (tile - column * across) * TERM_ROWS, item.column = column * width;
+        const uint32_t n = i / t->by.parts, column = n / across;
+        item.part = i - n * t->by.parts;
+        item.row = (n - column * across) * TERM_ROWS, item.column = column * width;
         item.rows = rows - item.row < TERM_ROWS ? rows - item.row : TERM_ROWS;
-        item.expert = 0;
+        item.expert = 0, item.k = item.part * t->by.part_k;
+        item.end = all - item.k < t->by.part_k ? all : item.k + t->by.part_k;
     }
-    item.k = item.part * t->by.part_k;
-    item.end = all - item.k < t->by.part_k ? all : item.k + t->by.part_k;
     return item;
 }
 
-/* A stage has TERM_K k's of both terms of a tile's rows, then those of its columns. */
-#define TERM_K (WGMMA_K / TERMS)
-#define TERM_ROWS_BYTES (TERM_ROWS * STAGE_ROW_BYTES)
-#define TERM_COLUMN_BYTES (TERM_K * 2u)
+/* What a worker needs for all of its items. A stage has WGMMA_K / terms k's of a tile's rows, then of its columns. */
+typedef struct term_work {
+    const task_args *task;
+    const term_items *t;
+    prefill_ring ring;
+    ring_place at;
+    prefill_copies c;
+    routed_tile copied, read; /* of experts: of the items that are copied and multiplied next */
+    uint32_t x_bytes;         /* of a stage's rows */
+    uint32_t rows, workers;   /* rows: of the step */
+    const float *scales;      /* by place, of the gates and ups of experts; else null */
+    float scale[4];           /* of the lane's rows, */
+    uint32_t scaled;          /* of which this is the first one */
+} term_work;
 
-FLEET_DEVICE void term_copies_begin(prefill_copies *c, const task_args *task, const term_items *t,
-                                    uint32_t rows, const uint32_t width)
+/* The tile of experts of the worker's item i, or of one that exists. Loaded one item ahead. */
+FLEET_DEVICE routed_tile term_listed(const term_work *w, uint32_t i)
 {
-    const term_item item = term_item_of(task, t, c->item, rows, width);
+    const uint32_t last = w->t->by.items - 1;
+    return w->t->list[(i < last ? i : last) / w->t->by.across];
+}
+
+FLEET_DEVICE void term_copies_begin(term_work *w, const uint32_t terms, const uint32_t width)
+{
+    const task_args *task = w->task;
+    prefill_copies *c = &w->c;
+    const term_item item =
+        term_item_of(task, w->t, c->item, w->rows, w->copied, terms, width);
+    const uint32_t stage_k = WGMMA_K / terms, column_bytes = stage_k * 2;
     const uint32_t copies = width / VECTOR / PREFILL_WARPS, warp = own_warp(), lane = own_lane();
-    const uint32_t share = TERM_ROWS_BYTES / PREFILL_WARPS, begin = warp * share,
+    const uint32_t share = w->x_bytes / PREFILL_WARPS, begin = warp * share,
                    end = ceil_div(item.rows, VECTOR) * VECTOR * STAGE_ROW_BYTES;
     const uint32_t rows_bytes = begin >= end ? 0 : end - begin < share ? end - begin : share;
     c->k = item.k, c->end = item.end;
-    c->warp_bytes = rows_bytes + copies * VECTOR * TERM_COLUMN_BYTES;
+    c->warp_bytes = rows_bytes + copies * VECTOR * column_bytes;
+    if (terms == 1) w->copied = term_listed(w, c->item + w->workers);
     if (lane == 0) {
-        c->from = task->x + (size_t)item.row * TERMS * task->shape.k +
-                  (size_t)item.k * TERMS * TERM_ROWS + begin / sizeof(act_t);
-        c->to = begin, c->bytes = rows_bytes;
-        c->step = c->last_step = TERM_ROWS * TERMS * TERM_K;
+        const act_t *x =
+            terms == 1 ? task->x + (size_t)item.row * WGMMA_K
+                       : task->x + (size_t)item.row * TERMS * task->shape.k +
+                             (size_t)item.k * TERMS * TERM_ROWS;
+        c->from = x + begin / sizeof(act_t), c->to = begin, c->bytes = rows_bytes;
+        c->step = c->last_step = (terms == 1 ? w->t->groups * VECTOR : TERM_ROWS) * WGMMA_K;
     } else {
         const uint32_t column = (warp + (lane - 1) * PREFILL_WARPS) * VECTOR,
                        own = (item.column + column) / TILE_N, tiles = task->shape.n / TILE_N;
-        const tile_weights w =
+        const tile_weights from =
             tile_weights_of(task, item.expert * tiles + (own < tiles ? own : tiles - 1));
-        c->from =
-            w.from + column % TILE_N / VECTOR * STAGE_HALF + (size_t)(item.k / STAGE_K) * w.step;
-        c->to = TERM_ROWS_BYTES + column * TERM_COLUMN_BYTES;
-        c->bytes = lane <= copies ? VECTOR * TERM_COLUMN_BYTES : 0;
-        c->step = VECTOR * TERM_K;
-        c->last_step = w.step - (STAGE_K - TERM_K) * VECTOR;
+        c->from = from.from + column % TILE_N / VECTOR * STAGE_HALF +
+                  (size_t)(item.k / STAGE_K) * from.step;
+        c->to = w->x_bytes + column * column_bytes;
+        c->bytes = lane <= copies ? VECTOR * column_bytes : 0;
+        c->step = VECTOR * stage_k;
+        c->last_step = from.step - (STAGE_K - stage_k) * VECTOR;
     }
 }
-FLEET_DEVICE void term_copy(prefill_copies *c, const task_args *task, const term_items *t,
-                            const prefill_ring *r, uint32_t rows, uint32_t workers,
-                            const uint32_t width)
+FLEET_DEVICE void term_copy(term_work *w, const uint32_t terms, const uint32_t width)
 {
-    if (c->item >= t->by.items) return;
-    if (c->k == c->end) term_copies_begin(c, task, t, rows, width);
-    prefill_copy_stage(c, r, workers, TERM_K);
+    if (w->c.item >= w->t->by.items) return;
+    if (w->c.k == w->c.end) term_copies_begin(w, terms, width);
+    prefill_copy_stage(&w->c, &w->ring, w->workers, WGMMA_K / terms);
 }
 
 FLEET_DEVICE void term_multiply(float *sum, wgmma_desc rows, wgmma_desc columns,
-                                const uint32_t width)
+                                const uint32_t terms, const uint32_t width)
 {
-    if (width == 256)
+    if (terms == 1 && width == 96)
+        wgmma_m64n96k64(sum, rows, columns);
+    else if (terms == 1)
+        prefill_multiply(sum, rows, columns, width);
+    else if (width == 256)
         wgmma_m64n256k32x2(sum, rows, columns);
     else if (width == 192)
         wgmma_m64n192k32x2(sum, rows, columns);
@@ -166,54 +219,45 @@ FLEET_DEVICE void term_multiply(float *sum, wgmma_desc rows, wgmma_desc columns,
         wgmma_m64n64k32x2(sum, rows, columns);
 }
 
-/* What a worker needs for all of its items. */
-typedef struct term_work {
-    const task_args *task;
-    const term_items *t;
-    prefill_ring ring;
-    ring_place at;
-    prefill_copies c;
-    uint32_t rows, workers; /* rows: of the step */
-    const float *scales;    /* by place, of the gates and ups of experts; else null */
-    float scale[2];         /* of the lane's two rows, */
-    uint32_t scaled;        /* of which this is the first one */
-} term_work;
-
-/* An item of `width` columns. `halves`, a constant: 1: it has up to TERM_BLOCK rows, and each warpgroup has half of its columns;
-   0: each has half of its rows, so that these are read from LDS once. */
-FLEET_DEVICE void term_tile(term_work *w, const term_item *item, const uint32_t halves,
-                            const uint32_t width)
+/* An item of `width` columns. blocks: of TERM_BLOCK rows that a warpgroup has, every other one of the tile's, so that rows are
+   read from LDS once; 0: there is one for both, and each has half of its columns. Constants. */
+FLEET_DEVICE void term_tile(term_work *w, const term_item *item, const uint32_t terms,
+                            const uint32_t blocks, const uint32_t width)
 {
-    const uint32_t warp = own_warp(), group = warp / 4, own_width = halves ? width / 2 : width;
-    const uint32_t row =
-        item->row + (halves ? 0 : group * TERM_BLOCK) + warp % 4 * 16 + own_lane() / 4;
-    const uint32_t column = halves ? group * own_width : 0;
-    const uint32_t end = w->t->list ? item->row + item->rows : w->rows;
+    const uint32_t warp = own_warp(), group = warp / 4, all = blocks ? blocks : 1;
+    const uint32_t own_width = blocks ? width : width / 2, column = blocks ? 0 : group * own_width;
+    const uint32_t row = item->row + (blocks ? group * TERM_BLOCK : 0) + warp % 4 * 16 +
+                         own_lane() / 4;
+    const uint32_t end = terms == 1 ? item->row + item->rows : w->rows;
+    const uint32_t stage_k = WGMMA_K / terms, column_bytes = stage_k * 2;
     uint32_t used = 0;
-    float sum[128];
+    float sum[192];
     if (row != w->scaled && w->scales) {
         UNROLLED
-        for (uint32_t n = 0; n < 2; n++)
+        for (uint32_t n = 0; n < 2 * all; n++)
             w->scale[n] = scaled_row(row, n) < end ? w->scales[scaled_row(row, n)] : 0;
     } else if (row != w->scaled) {
-        prefill_scales(w->task, w->scale, row, w->rows, 1);
+        prefill_scales(w->task, w->scale, row, w->rows, all);
     }
     w->scaled = row;
     UNROLLED
-    for (uint32_t j = 0; j < own_width / 2; j++) sum[j] = 0;
+    for (uint32_t j = 0; j < all * own_width / 2; j++) sum[j] = 0;
     ROLLED
-    for (uint32_t k = item->k; k < item->end; k += TERM_K, ring_next(&w->ring, &w->at)) {
+    for (uint32_t k = item->k; k < item->end; k += stage_k, ring_next(&w->ring, &w->at)) {
         const uint32_t stage = ring_stage(&w->ring, w->at);
+        const wgmma_desc columns = wgmma_desc_of(stage + w->x_bytes + column * column_bytes,
+                                                 VECTOR * column_bytes);
         mbar_wait(ring_full(&w->ring, w->at), w->at.use); /* pair: the copies, which complete it */
         wgmma_fence();
-        term_multiply(sum,
-                      wgmma_desc_of(stage + (halves ? 0 : group * TERM_BLOCK * STAGE_ROW_BYTES),
-                                    VECTOR * STAGE_ROW_BYTES),
-                      wgmma_desc_of(stage + TERM_ROWS_BYTES + column * TERM_COLUMN_BYTES,
-                                    VECTOR * TERM_COLUMN_BYTES),
-                      own_width);
+        UNROLLED
+        for (uint32_t b = 0; b < all; b++)
+            term_multiply(
+                sum + b * (own_width / 2),
+                wgmma_desc_of(stage + (blocks ? (b * 2 + group) * TERM_BLOCK * STAGE_ROW_BYTES : 0),
+                              VECTOR * STAGE_ROW_BYTES),
+                columns, terms, own_width);
         wgmma_commit();
-        term_copy(&w->c, w->task, w->t, &w->ring, w->rows, w->workers, width);
+        term_copy(w, terms, width);
         wgmma_wait_but_last();
         mbar_arrive_if(used, used != 0); /* the stage before was read. Pair: ring_await_free */
         used = ring_free(&w->ring, w->at);
@@ -222,29 +266,35 @@ FLEET_DEVICE void term_tile(term_work *w, const term_item *item, const uint32_t 
     mbar_arrive_if(used, 1);
     prefill_epilogue(w->task, sum, w->scale, row, item->column + column + own_lane() % 4 * 2, end,
                      w->t->by.parts, item->part,
-                     w->task->epilogue == EPILOGUE_STORE ? w->task->floats : w->task->d.qkv, 1,
-                     own_width, TERMS);
+                     w->task->epilogue == EPILOGUE_STORE ? w->task->floats : w->task->d.qkv, all,
+                     own_width, terms, terms == 1 ? w->t->groups : 0);
 }
 
 FLEET_DEVICE void term_product(const fleet_ctx *ctx, const task_args *task, const term_items *t,
-                               uint32_t rows, const float *scales, const uint32_t width)
+                               uint32_t rows, uint32_t tile_rows, const float *scales,
+                               const uint32_t terms, const uint32_t width)
 {
-    const uint32_t stage_bytes = TERM_ROWS_BYTES + width * TERM_COLUMN_BYTES,
-                   stages = (PREFILL_STAGES_BYTES - EXPERT_LIST_BYTES) / stage_bytes;
+    const uint32_t x_bytes = tile_rows * STAGE_ROW_BYTES,
+                   stage_bytes = x_bytes + width * (WGMMA_K / terms) * 2,
+                   stages = PREFILL_STAGES_BYTES / stage_bytes;
     term_work w;
     memset(&w, 0, sizeof w);
     w.task = task, w.t = t, w.rows = rows, w.workers = prefill_workers(ctx);
-    w.scales = scales, w.scaled = UINT32_MAX, w.c.item = prefill_worker(ctx);
+    w.x_bytes = x_bytes, w.scales = scales, w.scaled = UINT32_MAX;
+    w.c.item = prefill_worker(ctx);
     w.ring = ring_of(ctx, 0, 0, stages, stage_bytes, PREFILL_WARPS);
+    if (terms == 1) w.copied = w.read = term_listed(&w, w.c.item);
     rings_open(ctx);
-    for (uint32_t i = 0; i + 2 < stages; i++)
-        term_copy(&w.c, task, t, &w.ring, rows, w.workers, width);
+    for (uint32_t i = 0; i + 2 < stages; i++) term_copy(&w, terms, width);
     for (uint32_t i = prefill_worker(ctx); i < t->by.items; i += w.workers) {
-        const term_item item = term_item_of(task, t, i, rows, width);
-        if (item.rows > TERM_BLOCK)
-            term_tile(&w, &item, 0, width);
+        const term_item item = term_item_of(task, t, i, rows, w.read, terms, width);
+        if (terms == 1) w.read = term_listed(&w, i + w.workers);
+        if (item.rows <= TERM_BLOCK)
+            term_tile(&w, &item, terms, 0, width);
+        else if (terms == 2 || item.rows <= 2 * TERM_BLOCK)
+            term_tile(&w, &item, terms, 1, width);
         else
-            term_tile(&w, &item, 1, width);
+            term_tile(&w, &item, terms, 2, width);
     }
     fleet_barrier(ctx);
     ring_close(ctx, &w.ring);
@@ -258,30 +308,33 @@ FLEET_DEVICE prefill_routes own_routes(const decoder *d)
 FLEET_TILE(prefill_linear_terms, task_args)
 {
     const task_args *task = prefill_args(&ctx, args);
-    const prefill_step *step = prefill_step_of(&ctx, &task->d);
+    const decoder *d = &task->d;
+    const prefill_step *step = prefill_step_of(&ctx, d);
     const uint32_t rows = step->rows, product = task->product;
     const prefill_division *by = &step->division[product];
     const uint32_t width = by->width, columns = ceil_div(task->shape.n, width);
-    const prefill_routes routes = own_routes(&task->d);
+    const prefill_routes routes = own_routes(d);
     const float *const scales = product == PREFILL_EXPERT_UP ? routes.scale : NULL;
     term_items t;
     FLEET_UNUSED(at);
+    memset(&t, 0, sizeof t);
     t.by.across = ceil_div(rows, TERM_ROWS), t.by.parts = by->parts, t.by.part_k = by->part_k;
-    t.by.items = t.by.across * columns * by->parts, t.list = NULL;
+    t.by.items = t.by.across * columns * by->parts;
     if (product == PREFILL_EXPERT_UP || product == PREFILL_EXPERT_DOWN) {
-        const uint32_t tiles = *routes.tiles;
-        uint32_t *list =
-            (uint32_t *)(void *)((char *)ctx.lds + PREFILL_STAGES_BYTES - EXPERT_LIST_BYTES);
-        for (uint32_t i = ctx.thread; i < tiles; i += ctx.threads) list[i] = routes.tiles[1 + i];
-        t.list = list; /* complete after the barrier of rings_open */
-        t.by.across = columns, t.by.items = columns * tiles;
+        const uint32_t tile_rows = expert_tile_rows(rows, d->top_k, d->experts);
+        t.list = routes.tile, t.groups = expert_places(rows, d->top_k, d->experts) / VECTOR;
+        t.by.across = columns, t.by.items = columns * *routes.tiles;
+        if (width == 128)
+            term_product(&ctx, task, &t, rows, tile_rows, scales, 1, 128);
+        else
+            term_product(&ctx, task, &t, rows, tile_rows, scales, 1, 192);
+    } else if (width == 128) {
+        term_product(&ctx, task, &t, rows, TERM_ROWS, NULL, TERMS, 128);
+    } else if (width == 192) {
+        term_product(&ctx, task, &t, rows, TERM_ROWS, NULL, TERMS, 192);
+    } else {
+        term_product(&ctx, task, &t, rows, TERM_ROWS, NULL, TERMS, 256);
     }
-    if (width == 128)
-        term_product(&ctx, task, &t, rows, scales, 128);
-    else if (width == 192)
-        term_product(&ctx, task, &t, rows, scales, 192);
-    else
-        term_product(&ctx, task, &t, rows, scales, 256);
     return FLEET_OK;
 }
 
@@ -375,16 +428,16 @@ FLEET_TILE(prefill_route, task_args)
     return FLEET_OK;
 }
 
-/* LDS of `gather`, and after it three words for each expert: pairs of rows before the worker's own and its first tile; then its
-   next place; pairs of other rows. */
+/* LDS of `gather`, and after it two words for each expert: pairs of rows before the worker's own, then its next place; pairs of
+   other rows. */
 typedef struct gather_lds {
-    uint32_t tiles[PREFILL_THREADS]; /* of the experts of each thread */
+    uint32_t places[PREFILL_THREADS], tiles[PREFILL_THREADS]; /* of the experts of each thread */
     uint32_t chosen[PREFILL_WARPS][MAX_TOP_K], place[PREFILL_WARPS][MAX_TOP_K];
 } gather_lds;
 typedef char
-    gather_has_room[sizeof(gather_lds) + 3 * 4 * PREFILL_EXPERTS <= PREFILL_STAGES_BYTES ? 1 : -1];
+    gather_has_room[sizeof(gather_lds) + 2 * 4 * PREFILL_EXPERTS <= PREFILL_STAGES_BYTES ? 1 : -1];
 
-/* Counts all pairs, and finds each expert's first tile and its next place, `next`, for the worker's rows, which begin with pair
+/* Counts all pairs, and finds each expert's first place and its next one, `next`, for the worker's rows, which begin with pair
    `own`. The first worker lists the tiles. */
 FLEET_DEVICE void place_experts(const fleet_ctx *ctx, const decoder *d, const prefill_routes *to,
                                 gather_lds *l, uint32_t *next, uint32_t *others, uint32_t pairs,
@@ -392,7 +445,8 @@ FLEET_DEVICE void place_experts(const fleet_ctx *ctx, const decoder *d, const pr
 {
     const uint32_t each = ceil_div(d->experts, ctx->threads), begin = ctx->thread * each;
     const uint32_t end = begin + each < d->experts ? begin + each : d->experts;
-    uint32_t tile = 0;
+    const uint32_t tile_rows = expert_tile_rows(pairs / d->top_k, d->top_k, d->experts);
+    uint32_t place = 0, tile = 0;
     for (uint32_t e = ctx->thread; e < d->experts; e += ctx->threads) next[e] = others[e] = 0;
     fleet_barrier(ctx);
     for (uint32_t i = ctx->thread * VECTOR; i < pairs; i += ctx->threads * VECTOR) {
@@ -404,26 +458,32 @@ FLEET_DEVICE void place_experts(const fleet_ctx *ctx, const decoder *d, const pr
         }
     }
     fleet_barrier(ctx);
-    for (uint32_t e = begin; e < end; e++) tile += ceil_div(next[e] + others[e], TERM_ROWS);
-    l->tiles[ctx->thread] = tile;
+    for (uint32_t e = begin; e < end; e++) {
+        place += ceil_div(next[e] + others[e], VECTOR) * VECTOR;
+        tile += ceil_div(next[e] + others[e], tile_rows);
+    }
+    l->places[ctx->thread] = place, l->tiles[ctx->thread] = tile;
     fleet_barrier(ctx);
-    tile = 0;
-    for (uint32_t i = 0; i < ctx->thread; i++) tile += l->tiles[i];
+    place = tile = 0;
+    for (uint32_t i = 0; i < ctx->thread; i++) place += l->places[i], tile += l->tiles[i];
     for (uint32_t e = begin; e < end; e++) {
         const uint32_t all = next[e] + others[e];
-        next[e] += tile * TERM_ROWS;
-        for (uint32_t i = 0; i < all; i += TERM_ROWS, tile++) {
-            const uint32_t left = all - i < TERM_ROWS ? all - i : TERM_ROWS;
-            if (prefill_worker(ctx) == 0) to->tiles[1 + tile] = e | (left - 1) << EXPERT_ENTRY_ROWS;
+        next[e] += place;
+        for (uint32_t i = 0; i < all; i += tile_rows, tile++) {
+            const uint32_t left = all - i < tile_rows ? all - i : tile_rows;
+            if (prefill_worker(ctx)) continue;
+            to->tile[tile].place = place + i;
+            to->tile[tile].expert = e | (left - 1) << ROUTED_ROWS;
         }
+        place += ceil_div(all, VECTOR) * VECTOR;
     }
     if (prefill_worker(ctx) == 0 && ctx->thread == ctx->threads - 1) *to->tiles = tile;
 }
 
-/* A warp copies row r to the places of its experts, and its scale. */
+/* A warp copies the first term of row r to the places of its experts, and its scale. */
 #define GATHERED 4u /* vectors that a lane loads at a time, so that latencies overlap */
 FLEET_DEVICE void gather_row(const task_args *task, const prefill_routes *to, const uint32_t *place,
-                             uint32_t r)
+                             uint32_t r, uint32_t groups)
 {
     const decoder *d = &task->d;
     const uint32_t hidden = d->hidden, vectors = hidden / VECTOR, lane = own_lane(),
@@ -433,22 +493,21 @@ FLEET_DEVICE void gather_row(const task_args *task, const prefill_routes *to, co
     UNROLLED
     for (uint32_t bit = 16; bit; bit /= 2) squares += shuffle_xor(squares, bit);
     if (lane < d->top_k) to->scale[place[lane]] = fast_rsqrt(squares / (float)hidden + d->eps);
-    for (uint32_t first = lane; first < vectors * TERMS; first += 32 * GATHERED) {
+    for (uint32_t first = lane; first < vectors; first += 32 * GATHERED) {
         fleet_quad quad[GATHERED];
         UNROLLED
         for (uint32_t j = 0; j < GATHERED; j++) {
-            const uint32_t i = first + j * 32, v = i < vectors ? i : i - vectors;
-            const act_t *from =
-                d->x + prefill_at(r, v * VECTOR, hidden, TERMS) + (i < vectors ? 0 : LOW_TERM);
-            if (i < vectors * TERMS) quad[j] = *(const fleet_quad *)(const void *)from;
+            const uint32_t v = first + j * 32;
+            if (v < vectors)
+                quad[j] = *(const fleet_quad *)(const void *)(d->x + prefill_at(r, v * VECTOR,
+                                                                               hidden, TERMS));
         }
         for (uint32_t n = 0; n < d->top_k; n++) {
             UNROLLED
             for (uint32_t j = 0; j < GATHERED; j++) {
-                const uint32_t i = first + j * 32, v = i < vectors ? i : i - vectors;
-                act_t *at = task->acts + prefill_at(place[n], v * VECTOR, hidden, TERMS) +
-                            (i < vectors ? 0 : LOW_TERM);
-                if (i < vectors * TERMS) *(fleet_quad *)(void *)at = quad[j];
+                const uint32_t v = first + j * 32;
+                act_t *at = task->acts + sorted_at(place[n], v * VECTOR, groups);
+                if (v < vectors) *(fleet_quad *)(void *)at = quad[j];
             }
         }
     }
@@ -463,7 +522,8 @@ FLEET_TILE(prefill_gather, task_args)
     const uint32_t rows = prefill_step_of(&ctx, d)->rows, top_k = d->top_k;
     const uint32_t worker = prefill_worker(&ctx), workers = prefill_workers(&ctx);
     const uint32_t first = rows * worker / workers, end = rows * (worker + 1) / workers;
-    const uint32_t warp = own_warp(), lane = own_lane();
+    const uint32_t warp = own_warp(), lane = own_lane(),
+                   groups = expert_places(rows, top_k, d->experts) / VECTOR;
     gather_lds *l = (gather_lds *)ctx.lds;
     uint32_t *next = (uint32_t *)(void *)(l + 1);
     FLEET_UNUSED(at);
@@ -481,7 +541,7 @@ FLEET_TILE(prefill_gather, task_args)
         }
         fleet_barrier(&ctx); /* all warps have read the next places */
         if (is_pair) lds_add(&next[e], 1);
-        if (r < end) gather_row(task, &to, l->place[warp], r);
+        if (r < end) gather_row(task, &to, l->place[warp], r, groups);
     }
     return FLEET_OK;
 }

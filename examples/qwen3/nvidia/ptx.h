@@ -265,6 +265,7 @@ FLEET_DEVICE void wgmma_wait_but_last(void)
                          : "l"(rows), "l"(columns));                                               \
     }
 WGMMA_OF(wgmma_m64n64k64, 64, NAMES_32, SUMS_32, 32, 33, 32, 34)
+WGMMA_OF(wgmma_m64n96k64, 96, NAMES_48, SUMS_48, 48, 49, 32, 34)
 WGMMA_OF(wgmma_m64n128k64, 128, NAMES_64, SUMS_64, 64, 65, 32, 34)
 WGMMA_OF(wgmma_m64n192k64, 192, NAMES_96, SUMS_96, 96, 97, 32, 34)
 WGMMA_OF(wgmma_m64n64k32x2, 64, NAMES_32, SUMS_32, 32, 33, 0, 2)
