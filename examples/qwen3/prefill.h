@@ -87,8 +87,7 @@ static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d
     const uint64_t terms = d->two_terms ? TERMS : 1, scores = padded(d->experts, TILE_N);
     const uint64_t columns = q + 2 * kv > scores ? q + 2 * kv : scores;
     /* of rows that are sorted by expert */
-    const uint64_t places =
-        d->experts ? expert_places(p->max_rows, d->top_k, d->experts) : 0;
+    const uint64_t places = d->experts ? expert_places(p->max_rows, d->top_k, d->experts) : 0;
     const uint64_t dense = rows * m->ffn * terms,
                    sparse = sorted_values((uint32_t)places, m->expert_ffn);
     p->d = *d, p->d.rounds = 1;
@@ -101,8 +100,8 @@ static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d
         mem, "prompts", (rows * columns + most_parts(d->chiplets * d->workers)) * sizeof(float));
     p->d.attended = (act_t *)memory_get(mem, "prompts", rows * q * terms * sizeof(act_t));
     /* Half of the last stage of sorted rows may be multiplied by zeros, and must be numbers. */
-    p->d.gated = (act_t *)memory_zeros(mem, "prompts",
-                                       (dense > sparse ? dense : sparse) * sizeof(act_t));
+    p->d.gated =
+        (act_t *)memory_zeros(mem, "prompts", (dense > sparse ? dense : sparse) * sizeof(act_t));
     if (places) {
         p->d.prefill_sorted = (act_t *)memory_zeros(
             mem, "prompts", sorted_values((uint32_t)places, d->hidden) * sizeof(act_t));

@@ -2277,8 +2277,8 @@ static void launch_experts(const prefill_experts_case *p, task_args *o, float *h
     o->d.h = h, complaint[0] = 0;
     o->epilogue = EPILOGUE_STORE, o->floats = o->d.qkv, o->rmsnorm = 1;
     o->columns = ceil_div(p->experts, TILE_N) * TILE_N;
-    launch_expert_product(o, o->d.x, rows * p->hidden * TERMS, router, 1, p->experts, p->hidden, PREFILL_ROUTER,
-                          workers);
+    launch_expert_product(o, o->d.x, rows * p->hidden * TERMS, router, 1, p->experts, p->hidden,
+                          PREFILL_ROUTER, workers);
     if (!complaint[0]) launch_prefill(run_prefill_route, o, workers);
     o->acts = sorted;
     if (!complaint[0]) launch_prefill(run_prefill_gather, o, workers);
@@ -2322,9 +2322,11 @@ static void check_prefill_experts(test_run *t, const prefill_experts_case *p, ui
     step_of.division[PREFILL_ROUTER] =
         prefill_divide(&o.shape, EPILOGUE_STORE, rows, p->workers, TERMS);
     o.shape.n = 2 * p->ffn;
-    step_of.division[PREFILL_EXPERT_UP] = prefill_divide_expert(&o.shape, rows, p->top_k, p->experts);
+    step_of.division[PREFILL_EXPERT_UP] =
+        prefill_divide_expert(&o.shape, rows, p->top_k, p->experts);
     o.shape.n = hidden, o.shape.k = p->ffn;
-    step_of.division[PREFILL_EXPERT_DOWN] = prefill_divide_expert(&o.shape, rows, p->top_k, p->experts);
+    step_of.division[PREFILL_EXPERT_DOWN] =
+        prefill_divide_expert(&o.shape, rows, p->top_k, p->experts);
     for (uint32_t c = 0; c < hidden; c++) norm[c] = 1 + whole_number() / 16;
     for (uint32_t r = 0; r < rows; r++) {
         double squared = 0, scale;
@@ -2380,13 +2382,14 @@ static void check_prefill_experts(test_run *t, const prefill_experts_case *p, ui
     free(down), free(of_row), free(wants), free(sizes), free(o.d.qkv), free(o.d.prefill_routes);
 }
 
-/* Experts without rows, with few and with more than a tile; fewer than lanes and more; scores in parts; both kinds of weights;
-   widths of an expert that are no whole stages; tiles of all widths. With one worker or several, the bits are the same. */
+/* Experts without rows, with few and with more than a tile, of either size; fewer than lanes and more; scores in parts; both
+   kinds of weights; widths of an expert that are no whole stages; tiles of all widths. With one worker or several, the bits are the same. */
 static void prompts_experts_are_added_up(test_run *t)
 {
     static const prefill_experts_case cases[] = {
         {3, 64, 4, 1, 32, 1, 2},   {12, 128, 40, 2, 32, 0, 2}, {150, 64, 2, 2, 64, 1, 2},
-        {70, 96, 3, 2, 160, 1, 3}, {20, 544, 4, 3, 32, 0, 4},
+        {70, 96, 3, 2, 160, 1, 3}, {20, 544, 4, 3, 32, 0, 4},  {300, 64, 1, 1, 32, 1, 2},
+        {180, 32, 4, 2, 64, 0, 3},
     };
     drawn = 8;
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -194,13 +194,26 @@ FLEET_DEVICE float wave_sum(float x)
 }
 
 /* low, high: the lane's elements before; of lanes that have none, any. */
-FLEET_DEVICE roped_head rmsnorm_rope_of(const decoder *d, vec2 low, vec2 high, const float *norm,
-                                        uint32_t position)
+/* What a lane needs of a norm, and of a position. */
+typedef struct head_norm {
+    vec2 low, high;
+} head_norm;
+FLEET_DEVICE head_norm load_head_norm(const decoder *d, const float *norm)
 {
-    const uint32_t half = d->head_dim / 2, mine = 2 * fleet_lane() < half;
-    const uint32_t j = mine ? 2 * fleet_lane() : 0;
-    const vec2 low_norm = load_vec2(norm + j), high_norm = load_vec2(norm + half + j);
-    const vec4 cos_sin = load_vec4(d->rope + ((size_t)position * half + j) * 2);
+    const uint32_t half = d->head_dim / 2, j = 2 * fleet_lane() < half ? 2 * fleet_lane() : 0;
+    head_norm n;
+    n.low = load_vec2(norm + j), n.high = load_vec2(norm + half + j);
+    return n;
+}
+FLEET_DEVICE vec4 load_rope(const decoder *d, uint32_t position)
+{
+    const uint32_t half = d->head_dim / 2, j = 2 * fleet_lane() < half ? 2 * fleet_lane() : 0;
+    return load_vec4(d->rope + ((size_t)position * half + j) * 2);
+}
+FLEET_DEVICE roped_head rmsnorm_rope_of(const decoder *d, vec2 low, vec2 high, head_norm norm,
+                                        vec4 cos_sin)
+{
+    const uint32_t mine = 2 * fleet_lane() < d->head_dim / 2;
     roped_head t;
     float squares = 0, scale;
     for (uint32_t n = 0; n < 2 && mine; n++)
@@ -208,8 +221,8 @@ FLEET_DEVICE roped_head rmsnorm_rope_of(const decoder *d, vec2 low, vec2 high, c
     scale = fast_rsqrt(wave_sum(squares) * (d->root * d->root) + d->eps);
     UNROLLED
     for (uint32_t n = 0; n < 2; n++) {
-        const float a = low.value[n] * scale * low_norm.value[n],
-                    b = high.value[n] * scale * high_norm.value[n];
+        const float a = low.value[n] * scale * norm.low.value[n],
+                    b = high.value[n] * scale * norm.high.value[n];
         const float c = cos_sin.value[2 * n], s = cos_sin.value[2 * n + 1];
         t.low[n] = a * c - b * s, t.high[n] = b * c + a * s;
     }
@@ -219,9 +232,8 @@ FLEET_DEVICE roped_head rmsnorm_rope(const decoder *d, const float *from, const 
                                      uint32_t position)
 {
     const uint32_t half = d->head_dim / 2, j = 2 * fleet_lane() < half ? 2 * fleet_lane() : 0;
-    /* all loads at once, with those of the norm */
     const vec2 low = load_vec2(from + j), high = load_vec2(from + half + j);
-    return rmsnorm_rope_of(d, low, high, norm, position);
+    return rmsnorm_rope_of(d, low, high, load_head_norm(d, norm), load_rope(d, position));
 }
 
 /* Puts the queries from `query` on to LDS; with the first of them, also appends the split's new

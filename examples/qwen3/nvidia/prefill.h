@@ -436,13 +436,15 @@ FLEET_DEVICE void keep_best(const decoder *d, const float *sums, const float *sc
 }
 
 /* row, column: the lane's first ones. parts: of the product; part: which one this is. floats: where these, or what is not for
-   another epilogue, are stored; width: columns of the warpgroup; groups: of rows that are sorted by expert, else 0. */
+   another epilogue, are stored; width: columns of the warpgroup; of_experts, a constant: 1: rows are sorted by expert, in so
+   many groups. */
 FLEET_DEVICE void prefill_epilogue(const task_args *task, const float *sums, const float *scale,
                                    uint32_t row, uint32_t column, uint32_t rows, uint32_t parts,
                                    uint32_t part, float *floats, const uint32_t blocks,
-                                   const uint32_t width, const uint32_t terms, uint32_t groups)
+                                   const uint32_t width, const uint32_t terms,
+                                   const uint32_t of_experts, uint32_t groups)
 {
-    const uint32_t is_residual = task->epilogue == EPILOGUE_RESIDUAL,
+    const uint32_t is_residual = !of_experts && task->epilogue == EPILOGUE_RESIDUAL,
                    columns = is_residual ? task->d.hidden : task->columns;
     UNROLLED
     for (uint32_t n = 0; n < 2 * blocks; n++) {
@@ -459,7 +461,7 @@ FLEET_DEVICE void prefill_epilogue(const task_args *task, const float *sums, con
                     value[i] = fast_ratio(x, 1 + fast_exp(-x)) * up;
                 }
                 if (is_row && c < task->columns)
-                    store_act_pair(task->acts + (groups
+                    store_act_pair(task->acts + (of_experts
                                                      ? sorted_at(r, c, groups)
                                                      : prefill_at(r, c, task->columns, terms)),
                                    value[0], value[1], terms);
@@ -533,7 +535,7 @@ FLEET_DEVICE void prefill_product(const fleet_ctx *ctx, const task_args *task,
                       prefill_worker(ctx), i < workers, blocks, width);
         else
             prefill_epilogue(task, sum, scale, own_row, item.column + own_lane() % 4 * 2, rows,
-                             t->parts, item.part, task->d.qkv, blocks, width, 1, 0);
+                             t->parts, item.part, task->d.qkv, blocks, width, 1, 0, 0);
     }
     fleet_barrier(ctx);
     ring_close(ctx, &ring);
@@ -740,11 +742,13 @@ FLEET_TILE(prefill_heads, task_args)
     const uint32_t all = step->rows * heads, mine = j < half ? j : 0;
     const uint32_t parts = step->division[PREFILL_QKV].parts;
     const size_t stride = (size_t)step->rows * width; /* between parts of the product */
+    const head_norm of_q = load_head_norm(d, q_norm), of_k = load_head_norm(d, k_norm);
     FLEET_UNUSED(at);
     for (uint32_t first = (prefill_worker(&ctx) * PREFILL_WARPS + own_warp()) * HEADS_LOADED;
          first < all; first += prefill_workers(&ctx) * PREFILL_WARPS * HEADS_LOADED) {
         roped_head t[HEADS_LOADED];
-        vec2 low[HEADS_LOADED], high[HEADS_LOADED];
+        vec2 own_low[HEADS_LOADED], own_high[HEADS_LOADED], low[HEADS_LOADED], high[HEADS_LOADED];
+        vec4 cos_sin[HEADS_LOADED];
         if (parts > 1) {
             float *heads_of[HEADS_LOADED], *values_of[HEADS_LOADED];
             UNROLLED
@@ -757,17 +761,22 @@ FLEET_TILE(prefill_heads, task_args)
             add_head_parts(heads_of, j, half, parts, stride);
             add_head_parts(values_of, j, half, parts, stride);
         }
+        /* Loads of all heads first, since none would pass the sums over a warp. */
         UNROLLED
         for (uint32_t n = 0; n < HEADS_LOADED; n++) {
             const uint32_t i = first + n < all ? first + n : all - 1, r = i / heads,
                            head = i - r * heads;
-            const float *from = d->qkv + (size_t)r * width + head * dim;
-            if (head >= d->heads) {
-                low[n] = load_vec2(from + d->kv_heads * dim + mine);
-                high[n] = load_vec2(from + d->kv_heads * dim + half + mine);
-            }
-            t[n] = rmsnorm_rope(d, from, head >= d->heads ? k_norm : q_norm,
-                                (uint32_t)d->prefill_rows[step->first + r].position);
+            const float *from = d->qkv + (size_t)r * width + head * dim + mine;
+            const float *value = head >= d->heads ? from + d->kv_heads * dim : from;
+            cos_sin[n] = load_rope(d, (uint32_t)d->prefill_rows[step->first + r].position);
+            own_low[n] = load_vec2(from), own_high[n] = load_vec2(from + half);
+            low[n] = load_vec2(value), high[n] = load_vec2(value + half);
+        }
+        UNROLLED
+        for (uint32_t n = 0; n < HEADS_LOADED; n++) {
+            const uint32_t i = first + n < all ? first + n : all - 1;
+            t[n] = rmsnorm_rope_of(d, own_low[n], own_high[n], i % heads >= d->heads ? of_k : of_q,
+                                   cos_sin[n]);
         }
         UNROLLED
         for (uint32_t n = 0; n < HEADS_LOADED; n++) {

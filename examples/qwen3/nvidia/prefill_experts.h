@@ -56,10 +56,10 @@ typedef struct routed_tile {
 
 /* Where the rows of a step go, in decoder.prefill_routes. */
 typedef struct prefill_routes {
-    float *weight;    /* [PREFILL_EXPERT_ROWS][top_k]: the experts' softmax weights, the best first */
-    uint32_t *place;  /* likewise: the row's place among those that are sorted by expert */
-    uint16_t *expert; /* likewise */
-    float *scale;     /* [places]: 1 / root mean square of the row at a place */
+    float *weight; /* [PREFILL_EXPERT_ROWS][top_k]: the experts' softmax weights, the best first */
+    uint32_t *place;   /* likewise: the row's place among those that are sorted by expert */
+    uint16_t *expert;  /* likewise */
+    float *scale;      /* [places]: 1 / root mean square of the row at a place */
     routed_tile *tile; /* [*tiles] */
     uint32_t *tiles;
 } prefill_routes;
@@ -71,10 +71,8 @@ FLEET_HOST_DEVICE prefill_routes prefill_routes_of(void *at, uint32_t top_k, uin
     r.place = (uint32_t *)at + pairs;
     r.expert = (uint16_t *)(void *)(r.place + pairs);
     r.scale = (float *)(void *)(r.expert + pairs);
-    r.tile = (routed_tile *)(void *)(r.scale +
-                                     expert_places(PREFILL_EXPERT_ROWS, top_k, experts));
-    r.tiles =
-        (uint32_t *)(void *)(r.tile + most_expert_tiles(PREFILL_EXPERT_ROWS, top_k, experts));
+    r.tile = (routed_tile *)(void *)(r.scale + expert_places(PREFILL_EXPERT_ROWS, top_k, experts));
+    r.tiles = (uint32_t *)(void *)(r.tile + most_expert_tiles(PREFILL_EXPERT_ROWS, top_k, experts));
     return r;
 }
 FLEET_HOST_DEVICE size_t prefill_routes_bytes(uint32_t top_k, uint32_t experts)
@@ -102,15 +100,24 @@ FLEET_HOST_DEVICE prefill_division prefill_divide_expert(const fleet_linear *sha
 
 #if HAS_PREFILL
 
+FLEET_DEVICE prefill_routes own_routes(const decoder *d)
+{
+    return prefill_routes_of(d->prefill_routes, d->top_k, d->experts);
+}
+
 /* ---- products ---- */
 
-/* The items of a product, numbered as those of prefill_items. Of experts (list), item i is tile i / across of the list and tile
-   i % across of columns: an expert's weights are read by workers that run at the same time. */
+/* The items of a product, numbered as those of prefill_items. Of experts, item i is tile i / across of routes.tile and tile
+   i % across of columns: an expert's weights are read by workers that run at the same time. It is in LDS, since the sums take
+   all registers. */
 typedef struct term_items {
     prefill_items by;
-    const routed_tile *list;
-    uint32_t groups; /* of VECTOR places */
+    uint32_t groups;  /* of VECTOR places; 0: not of experts */
+    uint32_t x_bytes; /* of a stage's rows */
 } term_items;
+typedef char
+    term_items_fit[PREFILL_ARGS + sizeof(task_args) + sizeof(term_items) <= PREFILL_LDS_BYTES ? 1
+                                                                                              : -1];
 typedef struct term_item {
     uint32_t part, row, rows, column, k, end, expert;
 } term_item;
@@ -145,39 +152,35 @@ typedef struct term_work {
     ring_place at;
     prefill_copies c;
     routed_tile copied, read; /* of experts: of the items that are copied and multiplied next */
-    uint32_t x_bytes;         /* of a stage's rows */
     uint32_t rows, workers;   /* rows: of the step */
-    const float *scales;      /* by place, of the gates and ups of experts; else null */
     float scale[4];           /* of the lane's rows, */
-    uint32_t scaled;          /* of which this is the first one */
+    uint32_t scaled;          /* of which this is the first one; of experts not used */
 } term_work;
 
 /* The tile of experts of the worker's item i, or of one that exists. Loaded one item ahead. */
 FLEET_DEVICE routed_tile term_listed(const term_work *w, uint32_t i)
 {
     const uint32_t last = w->t->by.items - 1;
-    return w->t->list[(i < last ? i : last) / w->t->by.across];
+    return own_routes(&w->task->d).tile[(i < last ? i : last) / w->t->by.across];
 }
 
 FLEET_DEVICE void term_copies_begin(term_work *w, const uint32_t terms, const uint32_t width)
 {
     const task_args *task = w->task;
     prefill_copies *c = &w->c;
-    const term_item item =
-        term_item_of(task, w->t, c->item, w->rows, w->copied, terms, width);
+    const term_item item = term_item_of(task, w->t, c->item, w->rows, w->copied, terms, width);
     const uint32_t stage_k = WGMMA_K / terms, column_bytes = stage_k * 2;
     const uint32_t copies = width / VECTOR / PREFILL_WARPS, warp = own_warp(), lane = own_lane();
-    const uint32_t share = w->x_bytes / PREFILL_WARPS, begin = warp * share,
+    const uint32_t share = w->t->x_bytes / PREFILL_WARPS, begin = warp * share,
                    end = ceil_div(item.rows, VECTOR) * VECTOR * STAGE_ROW_BYTES;
     const uint32_t rows_bytes = begin >= end ? 0 : end - begin < share ? end - begin : share;
     c->k = item.k, c->end = item.end;
     c->warp_bytes = rows_bytes + copies * VECTOR * column_bytes;
     if (terms == 1) w->copied = term_listed(w, c->item + w->workers);
     if (lane == 0) {
-        const act_t *x =
-            terms == 1 ? task->x + (size_t)item.row * WGMMA_K
-                       : task->x + (size_t)item.row * TERMS * task->shape.k +
-                             (size_t)item.k * TERMS * TERM_ROWS;
+        const act_t *x = terms == 1 ? task->x + (size_t)item.row * WGMMA_K
+                                    : task->x + (size_t)item.row * TERMS * task->shape.k +
+                                          (size_t)item.k * TERMS * TERM_ROWS;
         c->from = x + begin / sizeof(act_t), c->to = begin, c->bytes = rows_bytes;
         c->step = c->last_step = (terms == 1 ? w->t->groups * VECTOR : TERM_ROWS) * WGMMA_K;
     } else {
@@ -187,7 +190,7 @@ FLEET_DEVICE void term_copies_begin(term_work *w, const uint32_t terms, const ui
             tile_weights_of(task, item.expert * tiles + (own < tiles ? own : tiles - 1));
         c->from = from.from + column % TILE_N / VECTOR * STAGE_HALF +
                   (size_t)(item.k / STAGE_K) * from.step;
-        c->to = w->x_bytes + column * column_bytes;
+        c->to = w->t->x_bytes + column * column_bytes;
         c->bytes = lane <= copies ? VECTOR * column_bytes : 0;
         c->step = VECTOR * stage_k;
         c->last_step = from.step - (STAGE_K - stage_k) * VECTOR;
@@ -226,27 +229,21 @@ FLEET_DEVICE void term_tile(term_work *w, const term_item *item, const uint32_t 
 {
     const uint32_t warp = own_warp(), group = warp / 4, all = blocks ? blocks : 1;
     const uint32_t own_width = blocks ? width : width / 2, column = blocks ? 0 : group * own_width;
-    const uint32_t row = item->row + (blocks ? group * TERM_BLOCK : 0) + warp % 4 * 16 +
-                         own_lane() / 4;
+    const uint32_t row =
+        item->row + (blocks ? group * TERM_BLOCK : 0) + warp % 4 * 16 + own_lane() / 4;
     const uint32_t end = terms == 1 ? item->row + item->rows : w->rows;
     const uint32_t stage_k = WGMMA_K / terms, column_bytes = stage_k * 2;
     uint32_t used = 0;
     float sum[192];
-    if (row != w->scaled && w->scales) {
-        UNROLLED
-        for (uint32_t n = 0; n < 2 * all; n++)
-            w->scale[n] = scaled_row(row, n) < end ? w->scales[scaled_row(row, n)] : 0;
-    } else if (row != w->scaled) {
-        prefill_scales(w->task, w->scale, row, w->rows, all);
-    }
+    if (terms == 2 && row != w->scaled) prefill_scales(w->task, w->scale, row, w->rows, all);
     w->scaled = row;
     UNROLLED
     for (uint32_t j = 0; j < all * own_width / 2; j++) sum[j] = 0;
     ROLLED
     for (uint32_t k = item->k; k < item->end; k += stage_k, ring_next(&w->ring, &w->at)) {
         const uint32_t stage = ring_stage(&w->ring, w->at);
-        const wgmma_desc columns = wgmma_desc_of(stage + w->x_bytes + column * column_bytes,
-                                                 VECTOR * column_bytes);
+        const wgmma_desc columns =
+            wgmma_desc_of(stage + w->t->x_bytes + column * column_bytes, VECTOR * column_bytes);
         mbar_wait(ring_full(&w->ring, w->at), w->at.use); /* pair: the copies, which complete it */
         wgmma_fence();
         UNROLLED
@@ -264,24 +261,28 @@ FLEET_DEVICE void term_tile(term_work *w, const term_item *item, const uint32_t 
     }
     wgmma_wait_all();
     mbar_arrive_if(used, 1);
+    if (terms == 1) { /* loaded now, since the sums leave no registers for them */
+        const uint32_t is_up = w->task->product == PREFILL_EXPERT_UP;
+        const float *scales = own_routes(&w->task->d).scale;
+        UNROLLED
+        for (uint32_t n = 0; n < 2 * all; n++)
+            w->scale[n] = is_up && scaled_row(row, n) < end ? scales[scaled_row(row, n)] : 1;
+    }
     prefill_epilogue(w->task, sum, w->scale, row, item->column + column + own_lane() % 4 * 2, end,
-                     w->t->by.parts, item->part,
+                     terms == 1 ? 1 : w->t->by.parts, item->part,
                      w->task->epilogue == EPILOGUE_STORE ? w->task->floats : w->task->d.qkv, all,
-                     own_width, terms, terms == 1 ? w->t->groups : 0);
+                     own_width, terms, terms == 1, w->t->groups);
 }
 
 FLEET_DEVICE void term_product(const fleet_ctx *ctx, const task_args *task, const term_items *t,
-                               uint32_t rows, uint32_t tile_rows, const float *scales,
-                               const uint32_t terms, const uint32_t width)
+                               uint32_t rows, const uint32_t terms, const uint32_t width)
 {
-    const uint32_t x_bytes = tile_rows * STAGE_ROW_BYTES,
-                   stage_bytes = x_bytes + width * (WGMMA_K / terms) * 2,
+    const uint32_t stage_bytes = t->x_bytes + width * (WGMMA_K / terms) * 2,
                    stages = PREFILL_STAGES_BYTES / stage_bytes;
     term_work w;
     memset(&w, 0, sizeof w);
     w.task = task, w.t = t, w.rows = rows, w.workers = prefill_workers(ctx);
-    w.x_bytes = x_bytes, w.scales = scales, w.scaled = UINT32_MAX;
-    w.c.item = prefill_worker(ctx);
+    w.scaled = UINT32_MAX, w.c.item = prefill_worker(ctx);
     w.ring = ring_of(ctx, 0, 0, stages, stage_bytes, PREFILL_WARPS);
     if (terms == 1) w.copied = w.read = term_listed(&w, w.c.item);
     rings_open(ctx);
@@ -300,11 +301,6 @@ FLEET_DEVICE void term_product(const fleet_ctx *ctx, const task_args *task, cons
     ring_close(ctx, &w.ring);
 }
 
-FLEET_DEVICE prefill_routes own_routes(const decoder *d)
-{
-    return prefill_routes_of(d->prefill_routes, d->top_k, d->experts);
-}
-
 FLEET_TILE(prefill_linear_terms, task_args)
 {
     const task_args *task = prefill_args(&ctx, args);
@@ -313,28 +309,29 @@ FLEET_TILE(prefill_linear_terms, task_args)
     const uint32_t rows = step->rows, product = task->product;
     const prefill_division *by = &step->division[product];
     const uint32_t width = by->width, columns = ceil_div(task->shape.n, width);
-    const prefill_routes routes = own_routes(d);
-    const float *const scales = product == PREFILL_EXPERT_UP ? routes.scale : NULL;
-    term_items t;
+    const uint32_t of_experts = product == PREFILL_EXPERT_UP || product == PREFILL_EXPERT_DOWN;
+    term_items *t = (term_items *)(void *)((char *)ctx.lds + PREFILL_ARGS + sizeof(task_args));
     FLEET_UNUSED(at);
-    memset(&t, 0, sizeof t);
-    t.by.across = ceil_div(rows, TERM_ROWS), t.by.parts = by->parts, t.by.part_k = by->part_k;
-    t.by.items = t.by.across * columns * by->parts;
-    if (product == PREFILL_EXPERT_UP || product == PREFILL_EXPERT_DOWN) {
-        const uint32_t tile_rows = expert_tile_rows(rows, d->top_k, d->experts);
-        t.list = routes.tile, t.groups = expert_places(rows, d->top_k, d->experts) / VECTOR;
-        t.by.across = columns, t.by.items = columns * *routes.tiles;
-        if (width == 128)
-            term_product(&ctx, task, &t, rows, tile_rows, scales, 1, 128);
-        else
-            term_product(&ctx, task, &t, rows, tile_rows, scales, 1, 192);
-    } else if (width == 128) {
-        term_product(&ctx, task, &t, rows, TERM_ROWS, NULL, TERMS, 128);
-    } else if (width == 192) {
-        term_product(&ctx, task, &t, rows, TERM_ROWS, NULL, TERMS, 192);
-    } else {
-        term_product(&ctx, task, &t, rows, TERM_ROWS, NULL, TERMS, 256);
+    if (ctx.thread == 0) {
+        t->by.across = of_experts ? columns : ceil_div(rows, TERM_ROWS);
+        t->by.parts = by->parts, t->by.part_k = by->part_k;
+        t->by.items =
+            of_experts ? columns * *own_routes(d).tiles : t->by.across * columns * by->parts;
+        t->groups = of_experts ? expert_places(rows, d->top_k, d->experts) / VECTOR : 0;
+        t->x_bytes = (of_experts ? expert_tile_rows(rows, d->top_k, d->experts) : TERM_ROWS) *
+                     STAGE_ROW_BYTES;
     }
+    fleet_barrier(&ctx); /* the items are in LDS */
+    if (of_experts && width == 128)
+        term_product(&ctx, task, t, rows, 1, 128);
+    else if (of_experts)
+        term_product(&ctx, task, t, rows, 1, 192);
+    else if (width == 128)
+        term_product(&ctx, task, t, rows, TERMS, 128);
+    else if (width == 192)
+        term_product(&ctx, task, t, rows, TERMS, 192);
+    else
+        term_product(&ctx, task, t, rows, TERMS, 256);
     return FLEET_OK;
 }
 
@@ -469,8 +466,11 @@ FLEET_DEVICE void place_experts(const fleet_ctx *ctx, const decoder *d, const pr
     for (uint32_t e = begin; e < end; e++) {
         const uint32_t all = next[e] + others[e];
         next[e] += place;
-        for (uint32_t i = 0; i < all; i += tile_rows, tile++) {
-            const uint32_t left = all - i < tile_rows ? all - i : tile_rows;
+        /* tiles of about the same size, so that workers take about as long */
+        const uint32_t tiles = ceil_div(all, tile_rows),
+                       each_rows = tiles ? ceil_div(all, tiles * VECTOR) * VECTOR : 0;
+        for (uint32_t i = 0; i < all; i += each_rows, tile++) {
+            const uint32_t left = all - i < each_rows ? all - i : each_rows;
             if (prefill_worker(ctx)) continue;
             to->tile[tile].place = place + i;
             to->tile[tile].expert = e | (left - 1) << ROUTED_ROWS;
@@ -500,7 +500,7 @@ FLEET_DEVICE void gather_row(const task_args *task, const prefill_routes *to, co
             const uint32_t v = first + j * 32;
             if (v < vectors)
                 quad[j] = *(const fleet_quad *)(const void *)(d->x + prefill_at(r, v * VECTOR,
-                                                                               hidden, TERMS));
+                                                                                hidden, TERMS));
         }
         for (uint32_t n = 0; n < d->top_k; n++) {
             UNROLLED

@@ -119,6 +119,9 @@ FLEET_DEVICE appended_head wide_heads(const task_args *task, const prefill_block
     const uint32_t dim = d->head_dim, half = dim / 2, j = 2 * own_lane(), mine = j < half ? j : 0;
     const uint32_t width = (d->heads + 2 * d->kv_heads) * dim, group = d->group, all = group + 2;
     const float *row = d->qkv + (size_t)b->row * width + mine;
+    const head_norm q_norm = load_head_norm(d, task->q_norm),
+                    k_norm = load_head_norm(d, task->k_norm);
+    const vec4 cos_sin = load_rope(d, b->position);
     appended_head own;
     memset(&own, 0, sizeof own);
     fleet_wave_barrier(); /* all lanes have read the queries before */
@@ -143,8 +146,7 @@ FLEET_DEVICE appended_head wide_heads(const task_args *task, const prefill_block
                 own.low = low[n], own.high = high[n];
                 continue;
             }
-            t = rmsnorm_rope_of(d, low[n], high[n], i < group ? task->q_norm : task->k_norm,
-                                b->position);
+            t = rmsnorm_rope_of(d, low[n], high[n], i < group ? q_norm : k_norm, cos_sin);
             if (i == group) own.key = t;
             if (i >= group || j >= half) continue;
             store_kv2(queries + i * QUERY_STRIDE + j, t.low[0], t.low[1]);
