@@ -935,6 +935,7 @@ group_cuda() {
     ended build/qwen3
     [ $decoder_arch = -arch=native ] || check registers cuda_registers "$out/build/qwen3.log"
     check registers_of_ranks cuda_registers_of_ranks
+    check registers_of_server cuda_registers_of_server
     check registers_of_bench cuda_registers_of_bench
     nvidia-smi -L >/dev/null 2>&1 || {
         skip run "needs an NVIDIA GPU"
@@ -1006,6 +1007,18 @@ cuda_registers_of_ranks() {
     nvcc "${cuda_flags[@]}" -gencode=arch=compute_90a,code=sm_90a --resource-usage -DFLEET_IPC -I. "${stb_flags[@]}" -cubin "$source" \
         -o "$out/ranks.cubin" 2>&1 | grep -A2 "Function properties for _Z14decode_large_m" | tee "$out/ranks.log"
     grep " 0 bytes spill stores, 0 bytes spill loads" "$out/ranks.log"
+}
+
+# The server's kernel for long chunks spills some 2,000 bytes.
+cuda_registers_of_server() {
+    local source=$out/server.cu bytes
+    printf '%s\n' '#include "examples/qwen3/task_sets.h"' \
+        'FLEET_KERNEL(serve_wide, served_wide, PREFILL_THREADS) { FLEET_STATIC_WORKER_LOOP(served_wide); }' >"$source"
+    nvcc "${cuda_flags[@]}" -gencode=arch=compute_90a,code=sm_90a --resource-usage -I. "${stb_flags[@]}" -cubin "$source" \
+        -o "$out/server.cubin" >"$out/server.log" 2>&1
+    bytes=$(grep -A2 "_Z10serve_wide9.* for 'sm_90a'" "$out/server.log" | sed -n 's/.* \([0-9]*\) bytes spill stores, \([0-9]*\) bytes spill loads.*/\1 + \2/p')
+    echo "serve_wide spills ${bytes:-an unknown number of} bytes"
+    [ -n "$bytes" ] && [ $((bytes)) -le 2050 ] && ! grep -E "wgmma.*serialized" "$out/server.log"
 }
 
 # Nor does the kernel of the benchmark over several devices, whose tile is for 9.0a. On such a GPU it is run, too.

@@ -68,7 +68,7 @@ typedef struct buffers_desc {
     uint32_t logit_steps; /* of each sequence whose logits are kept: 1, or all; 0: none */
     uint32_t draws;       /* 1: sequences may have a temperature */
     uint32_t rope_bf16;   /* 1: rounds RoPE's frequencies to bf16 */
-    uint32_t parks;       /* 1: rows may stop between two layers */
+    uint32_t parked_rows; /* room for rows that have stopped between two layers */
 } buffers_desc;
 
 /* cos and sin of each position. */
@@ -115,7 +115,7 @@ static int decoder_buffers(decoder *d, device_memory *mem, const model *m, const
     const uint64_t pairs = (uint64_t)MAX_ROWS * c->experts_per_token;
     const uint64_t dense = (uint64_t)MAX_ROWS * m->ffn, sparse = pairs * m->expert_ffn;
     const uint64_t bests = bests_of(d);
-    const uint64_t parked = desc->parks ? (uint64_t)PARKED_ROWS * c->hidden : 0;
+    const uint64_t parked = (uint64_t)desc->parked_rows * c->hidden;
     float none[MAX_ROWS];
     for (uint32_t i = 0; i < MAX_ROWS; i++) none[i] = -INFINITY;
     d->rope = rope_table(mem, c, desc);

@@ -13,7 +13,7 @@ typedef char a_row_is_routed[QWEN3_MAX_EXPERTS <= ROUTE_SCORES ? 1 : -1];
 static uint32_t count_tasks(const model *m)
 {
     uint32_t n = m->ranks > 1 ? 5 : 4;
-    for (uint32_t i = 0; i < m->config.layers; i++) n += m->layers[i].sparse ? 11u : 8u;
+    for (uint32_t i = 0; i < m->config.layers; i++) n += m->layers[i].sparse ? 11u : 9u;
     return n;
 }
 /* Of a step with a round for each batch. */
@@ -102,9 +102,9 @@ static task_args *append_control(chain *c, const char *name, uint32_t layer, uin
     c->is_guarded = was_guarded;
     return task;
 }
-static void append_gate(chain *c, uint32_t layer)
+static void append_gate(chain *c, uint32_t layer, uint32_t tile)
 {
-    append_control(c, "gate", layer, served_gate)->layer = layer;
+    append_control(c, "gate", layer, tile)->layer = layer;
     fleet_symbol_cutter(c->g, c->live, c->last);
     c->gate = c->last, c->gates++;
 }

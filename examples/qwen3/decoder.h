@@ -63,6 +63,13 @@ typedef struct prefill_step {
     uint32_t blocks, first_block; /* likewise in prefill_blocks */
     uint32_t ends, first_end;     /* likewise in prefill_ends: the prompts that end in it */
     prefill_division division[PREFILL_PRODUCTS];
+    /* Of a server's steps (nvidia/serve_wide.h), else 0: the rows of this layer begin here, and end at `rows`; of those before
+       `chosen` some choose a token; where the chunk's rows begin. */
+    uint32_t begin, chosen, chunk_row;
+    /* And which chunks move before the first layer: to the parked ones, and back. held: whose activations are in its place
+       since it has stopped between two layers. A kind is 1 + its fleet_class, 0: none. */
+    uint32_t held, saves, restores;
+    uint32_t held_rows;
 } prefill_step;
 typedef struct prefill_end {
     uint32_t sequence, row; /* the row of the step that has its last token */
@@ -130,7 +137,7 @@ typedef struct decoder {
     int32_t *first_place; /* [experts + 1]: first position of each active expert */
     int32_t *n_active;
     /* Of a server (tasks/serve.h), else null. Activations of rows that have stopped between two layers: like h, x and
-       squares, of PARKED_ROWS rows, but x without an order of its own. */
+       squares, of PARKED_ROWS rows, but x without an order of its own; with nvidia/serve_wide.h of PREFILL_TILE_ROWS of each class. */
     fleet_table *table;
     float *parked_h, *parked_squares;
     act_t *parked_x;

@@ -106,7 +106,7 @@ static fleet_graph *decoder_graph(const model *m, const decoder *d, task_args *t
         for (uint32_t i = 0; i < layers; i++) {
             const model_layer *l = &m->layers[i];
             const float *next_norm = i + 1 < layers ? l[1].input_norm : m->norm;
-            if (d->table && i) append_gate(&c, i);
+            if (d->table && i) append_gate(&c, i, served_gate);
             append_attention(&c, l, i, d->cache + layer_cache_size(d) * i);
             if (l->sparse)
                 append_experts(&c, l, i, next_norm);

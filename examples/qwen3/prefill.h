@@ -20,10 +20,9 @@
 #ifndef QWEN3_PREFILL_H
 #define QWEN3_PREFILL_H
 
-#include "buffers.h"
-#include "graph.h"
 #include "kernels.h"
 #include "page_table.h"
+#include "prefill_graph.h"
 
 /* Tokens for which the launches of their own pay: more than one step of the other launch takes. */
 #define PREFILL_LEAST MAX_ROWS
@@ -57,25 +56,6 @@ static uint32_t prefill_tokens(batch *all, uint32_t sequences)
 }
 
 #if defined(FLEET_CUDA)
-/* Floats of a product's parts, at most: there are no more parts of tiles than workers. */
-static uint64_t most_parts(uint64_t workers)
-{
-    return workers * PREFILL_TILE_ROWS * prefill_columns(1);
-}
-
-/* The largest logits of each worker of decode_wide. */
-static void wide_best_buffers(decoder *d, device_memory *mem)
-{
-    const uint64_t workers = d->chiplets * d->workers, n = workers * PREFILL_TILE_ROWS;
-    float none[PREFILL_TILE_ROWS];
-    d->best = (float *)memory_get(mem, "logits", n * sizeof *d->best);
-    d->best_token = (int32_t *)memory_zeros(mem, "logits", n * sizeof *d->best_token);
-    for (uint32_t i = 0; i < PREFILL_TILE_ROWS; i++) none[i] = -INFINITY;
-    for (uint64_t i = 0; i < workers && d->best; i++) /* of workers that have no tiles */
-        if (fleet_to_device(d->best + i * PREFILL_TILE_ROWS, none, sizeof none, NULL))
-            snprintf(mem->error, ERROR_BYTES, "logits: cannot be copied to the device");
-}
-
 /* Memory for the activations of max_rows rows, and the last ones of `sequences` prompts; d: the session's. */
 static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d, const model *m,
                             uint32_t sequences)
@@ -134,126 +114,6 @@ static uint32_t prefill_rows_of(const model *m, uint32_t wanted, uint64_t tokens
     return tokens < rows ? (uint32_t)tokens : rows;
 }
 
-/* The shapes of a layer's products. */
-static void prefill_shapes(const model *m, const decoder *d, fleet_linear *shapes)
-{
-    const uint32_t q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
-    shapes[PREFILL_QKV] = linear_shape_of(q + 2 * kv, d->hidden, 1);
-    shapes[PREFILL_O] = linear_shape_of(d->hidden, q, 1);
-    shapes[PREFILL_GATE_UP] = linear_shape_of(2 * m->ffn, d->hidden, 1);
-    shapes[PREFILL_DOWN] = linear_shape_of(d->hidden, m->ffn, 1);
-    shapes[PREFILL_HEAD] = linear_shape_of(m->head_columns, d->hidden, 1);
-    shapes[PREFILL_ROUTER] = linear_shape_of(d->experts, d->hidden, 1);
-    shapes[PREFILL_EXPERT_UP] = linear_shape_of(2 * m->expert_ffn, d->hidden, 1);
-    shapes[PREFILL_EXPERT_DOWN] = linear_shape_of(d->hidden, m->expert_ffn, 1);
-}
-/* Divides the products of all steps among the workers. *adds: 1: some of o or down have parts. */
-static void prefill_divide_steps(const model *m, const decoder *d, prefill_step *steps, uint32_t n,
-                                 uint32_t *adds)
-{
-    static const epilogue ends[PREFILL_PRODUCTS] = {
-        EPILOGUE_STORE,  EPILOGUE_RESIDUAL, EPILOGUE_SILU, EPILOGUE_RESIDUAL,
-        EPILOGUE_ARGMAX, EPILOGUE_STORE,    EPILOGUE_SILU, EPILOGUE_STORE};
-    fleet_linear shapes[PREFILL_PRODUCTS];
-    prefill_shapes(m, d, shapes);
-    *adds = 0;
-    for (uint32_t i = 0; i < n; i++)
-        for (uint32_t k = 0; k < (d->experts ? PREFILL_PRODUCTS : PREFILL_ROUTER); k++) {
-            const uint32_t is_expert = k == PREFILL_EXPERT_UP || k == PREFILL_EXPERT_DOWN;
-            steps[i].division[k] =
-                is_expert ? prefill_divide_expert(&shapes[k], steps[i].rows, d->top_k, d->experts)
-                          : prefill_divide(&shapes[k], ends[k], steps[i].rows,
-                                           d->chiplets * d->workers, d->two_terms ? TERMS : 1);
-            *adds |= ends[k] == EPILOGUE_RESIDUAL && steps[i].division[k].parts > 1;
-        }
-}
-
-/* After a product that adds to the residual stream: adds up its parts, if there are any. */
-static void append_add(chain *c, const char *name, uint32_t layer, uint32_t product,
-                       const float *next_norm)
-{
-    task_args *task = &c->tasks[c->n - 1];
-    task->product = product;
-    if (!c->d->prefill_adds) return;
-    task = append_task(c, name, layer, prefill_set_prefill_add, FLEET_LEVEL_DEVICE);
-    task->product = product, task->norm = next_norm;
-}
-
-/* A task that several sets have, with one term or two, has the same number in all: this one stands for all. */
-typedef char the_sets_have_the_same_numbers
-    [(uint32_t)prefill_set_prefill_embed == (uint32_t)wide_set_prefill_embed &&
-             (uint32_t)prefill_set_prefill_embed ==
-                 (uint32_t)prefill_expert_set_prefill_embed_terms &&
-             (uint32_t)prefill_expert_set_prefill_linear_terms == (uint32_t)task_args_linear &&
-             (uint32_t)prefill_set_prefill_attend ==
-                 (uint32_t)prefill_expert_set_prefill_attend_terms &&
-             (uint32_t)prefill_set_prefill_heads == (uint32_t)prefill_expert_set_prefill_heads &&
-             (uint32_t)prefill_set_prefill_add == (uint32_t)prefill_expert_set_prefill_add_terms &&
-             (uint32_t)prefill_set_prefill_keep == (uint32_t)prefill_expert_set_prefill_keep &&
-             (uint32_t)prefill_set_prefill_linear == (uint32_t)task_args_linear &&
-             (uint32_t)wide_set_prefill_linear == (uint32_t)task_args_linear &&
-             (uint32_t)prefill_set_prefill_add == (uint32_t)wide_set_prefill_add
-         ? 1
-         : -1];
-
-static void append_sorted_experts(chain *c, const model_layer *l, uint32_t i,
-                                  const float *next_norm)
-{
-    const decoder *d = c->d;
-    const uint32_t ffn = c->m->expert_ffn;
-    const layout ups = single_layout_of(2 * ffn, d->hidden),
-                 downs = single_layout_of(d->hidden, ffn);
-    const uint32_t linear = prefill_expert_set_prefill_linear_terms;
-    task_args *task = append_linear(c, "router", i, l->router, d->x, d->experts, d->hidden);
-    epilogue_store(task, d->qkv, task->shape.n);
-    task->product = PREFILL_ROUTER;
-    task = append_task(c, "route", i, prefill_expert_set_prefill_route, FLEET_LEVEL_DEVICE);
-    task->floats = d->qkv, task->columns = padded(d->experts, TILE_N);
-    task = append_task(c, "gather", i, prefill_expert_set_prefill_gather, FLEET_LEVEL_DEVICE);
-    task->acts = d->prefill_sorted;
-    task = append_product(c, "expert_up", i, linear, l->expert_up, &ups, d->prefill_sorted, 0);
-    epilogue_silu(task, d, 0, ffn);
-    task->product = PREFILL_EXPERT_UP;
-    task = append_product(c, "expert_down", i, linear, l->expert_down, &downs, d->gated, 0);
-    task->product = PREFILL_EXPERT_DOWN;
-    epilogue_store(task, d->prefill_results, d->hidden);
-    task = append_task(c, "combine", i, prefill_expert_set_prefill_combine, FLEET_LEVEL_DEVICE);
-    task->floats = d->prefill_results, task->norm = next_norm;
-}
-
-/* From the embedding through all layers. */
-static void append_prefill_layers(chain *c)
-{
-    const model *m = c->m;
-    const decoder *d = c->d;
-    const uint32_t q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
-    append_columns(c, "embed", NO_LAYER, prefill_set_prefill_embed, m->layers[0].input_norm);
-    for (uint32_t i = 0; i < m->config.layers; i++) {
-        const model_layer *l = &m->layers[i];
-        const float *next_norm = i + 1 < m->config.layers ? l[1].input_norm : m->norm;
-        kv_t *const cache = d->cache + layer_cache_size(d) * i;
-        task_args *task = append_linear(c, "qkv", i, l->qkv, d->x, q + 2 * kv, d->hidden);
-        epilogue_store(task, d->qkv, q + 2 * kv);
-        if (d->prefill_stays)
-            task = append_task(c, "attend", i, wide_set_wide_attend, FLEET_LEVEL_DEVICE);
-        else
-            task = append_task(c, "heads", i, prefill_set_prefill_heads, FLEET_LEVEL_DEVICE);
-        task->q_norm = l->q_norm, task->k_norm = l->k_norm, task->cache = cache;
-        if (!d->prefill_stays)
-            append_task(c, "attend", i, prefill_set_prefill_attend, FLEET_LEVEL_DEVICE)->cache =
-                cache;
-        task = append_linear(c, "o", i, l->o, d->attended, d->hidden, q);
-        epilogue_residual(task, l->post_norm);
-        append_add(c, "o_add", i, PREFILL_O, l->post_norm);
-        if (l->sparse) {
-            append_sorted_experts(c, l, i, next_norm);
-            continue;
-        }
-        append_dense(c, l, i, next_norm);
-        c->tasks[c->n - 2].product = PREFILL_GATE_UP;
-        append_add(c, "down_add", i, PREFILL_DOWN, next_norm);
-    }
-}
 static fleet_graph *prefill_graph(const model *m, const decoder *d, task_args *tasks)
 {
     chain c;

@@ -8,12 +8,14 @@
        serving_free(&s);
 
    A request has the same tokens, and the same bits of logits, whatever is decoded beside it: KV splits have a given size,
-   and a step has no more rows than products add in the same order (serving_rows). */
+   and a step has no more rows than products add in the same order (serving_rows). A server whose chunks are longer has another kernel
+   where there is one (serving_wide.h), and other bits, but again the same whatever is beside a request. */
 #ifndef QWEN3_SERVING_H
 #define QWEN3_SERVING_H
 
 #include "buffers.h"
 #include "graph.h"
+#include "serving_wide.h"
 
 #include <time.h>
 
@@ -80,7 +82,9 @@ static uint32_t serving_rows(const model *m)
 typedef struct serving_desc {
     uint32_t context; /* tokens of a request, at most: prompt and answer, without its last token */
     uint32_t decode_rows; /* requests that are decoded together */
-    uint32_t chunk_rows;  /* of a prompt in a step; 0: what decode_rows leave of serving_rows */
+    uint32_t
+        chunk_rows; /* of a prompt in a step; 0: what decode_rows leave of serving_rows; more: see
+                             serving_wide.h */
     uint32_t
         pages; /* of PAGE_TOKENS tokens; 0: for decode_rows requests as long as the context, and one */
     uint32_t requests;          /* that the device knows; 0: four times decode_rows */
@@ -113,6 +117,8 @@ typedef struct serving {
     fleet_image image;
     fleet_state state;
     uint32_t image_made, state_made;
+    uint32_t
+        is_wide; /* 1: chunks are longer than steps of serving_rows have room for (serving_wide.h) */
     device_memory memory;
     uint32_t refused; /* 1: an argument is at fault */
     char error[ERROR_BYTES];
@@ -174,6 +180,7 @@ static fleet_server_desc serving_server_desc(const serving *s)
 static int serving_begin(serving *s, const model *m, const serving_desc *desc)
 {
     const uint32_t rows = serving_rows(m);
+    uint32_t wide_rows;
     serving_desc *d = &s->desc;
     memset(s, 0, sizeof *s);
     s->m = m, s->desc = *desc;
@@ -182,9 +189,11 @@ static int serving_begin(serving *s, const model *m, const serving_desc *desc)
         return serving_refuse(s, "context", m->config.positions);
     if (!d->decode_rows || d->decode_rows > rows - LEAST_CHUNK_ROWS)
         return serving_refuse(s, "requests that are decoded together", rows - LEAST_CHUNK_ROWS);
+    wide_rows = wide_chunk_rows(m, d->decode_rows);
     if (!d->chunk_rows) d->chunk_rows = rows - d->decode_rows;
-    if (d->decode_rows + d->chunk_rows > rows)
-        return serving_refuse(s, "rows of a prompt", rows - d->decode_rows);
+    s->is_wide = d->decode_rows + d->chunk_rows > rows;
+    if (s->is_wide && d->chunk_rows > wide_rows)
+        return serving_refuse(s, "rows of a prompt", wide_rows ? wide_rows : rows - d->decode_rows);
     if (!d->pages) d->pages = d->decode_rows * ceil_div(d->context + 1, PAGE_TOKENS) + 1;
     if (!d->requests) d->requests = 4 * d->decode_rows;
     if (!d->reactive_requests) d->reactive_requests = ceil_div(d->requests, 4);
@@ -202,7 +211,8 @@ static int serving_buffers(serving *s)
     const fleet_server_desc server = serving_server_desc(s);
     buffers_desc desc;
     memset(&desc, 0, sizeof desc);
-    desc.context = s->desc.context, desc.draws = s->desc.draws, desc.parks = 1;
+    desc.context = s->desc.context, desc.draws = s->desc.draws;
+    desc.parked_rows = s->is_wide ? wide_parked_rows() : PARKED_ROWS;
     desc.sequences = s->desc.keep_logits ? s->desc.keep_logits : MAX_ROWS;
     if (desc.sequences < MAX_ROWS) desc.sequences = MAX_ROWS;
     desc.logit_steps = s->desc.keep_logits ? s->desc.context : s->desc.draws;
@@ -215,7 +225,9 @@ static int serving_buffers(serving *s)
         s->d.table = s->server.table;
         s->d.page_table = fleet_server_page_tables(&s->server, &s->d.table_pages);
     }
-    return decoder_buffers(&s->d, &s->memory, s->m, &desc);
+    if (decoder_buffers(&s->d, &s->memory, s->m, &desc)) return -1;
+    if (s->is_wide) wide_buffers(&s->d, &s->memory, s->m, s->desc.decode_rows);
+    return s->memory.error[0] ? -1 : 0;
 }
 
 /* An empty batch: the first step has no rows. */
@@ -238,8 +250,8 @@ static int serving_plan(serving *s)
     fleet_plan_desc p = fleet_plan_desc_default();
     p.topology = s->topology;
     p.schedule = FLEET_SCHEDULE_STATIC;
-    return decoder_plan(&s->memory, s->m, &s->d, decoder_graph, &p, &s->tasks, &s->device_tasks,
-                        &s->plan);
+    return decoder_plan(&s->memory, s->m, &s->d, s->is_wide ? served_wide_graph : decoder_graph, &p,
+                        &s->tasks, &s->device_tasks, &s->plan);
 }
 
 static int serving_state(serving *s)
@@ -275,7 +287,8 @@ static int serving_run(serving *s)
     d.lds_bytes = LDS_BYTES, d.pipeline_bytes = FLEET_PIPELINE_BYTES(served);
     d.limit_ns = s->desc.limit_ns;
     d.host = s->desc.host;
-    status = fleet_launch(&s->state, &d, serve_kernel(s->m), s->device_tasks);
+    status = s->is_wide ? served_wide_launch(&s->state, &d, s->device_tasks)
+                        : fleet_launch(&s->state, &d, serve_kernel(s->m), s->device_tasks);
     if (!status) status = fleet_state_wait(&s->state, NULL);
     if (status) {
         char report[ERROR_BYTES - 64];
@@ -298,6 +311,7 @@ static inline int serving_recover(serving *s)
     tasks_begin_session(s->tasks, n);
     if (!status)
         status = fleet_device_clear(s->d.splits_done, (uint64_t)MAX_ROWS * s->d.heads * 4, NULL);
+    if (!status && s->is_wide) status = wide_begin_again(s->m, &s->d, s->desc.decode_rows);
     if (!status)
         status = fleet_to_device((void *)(uintptr_t)s->device_tasks, s->tasks,
                                  (uint64_t)n * sizeof *s->tasks, NULL);

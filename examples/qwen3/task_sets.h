@@ -15,6 +15,7 @@
 #if defined(FLEET_CUDA)
 #include "nvidia/attention.h"
 #include "nvidia/prefill_experts.h"
+#include "nvidia/serve_wide.h"
 #include "nvidia/wgmma.h"
 #include "nvidia/wide.h"
 #elif defined(FLEET_HOST)
@@ -103,6 +104,17 @@ FLEET_DISPATCH(prefill_expert_set, PREFILL_EXPERT_TASKS)
     TILE_(P, wide_attend) TILE_(P, wide_head) TILE_(P, prefill_add) TILE_(P, wide_next)
 typedef task_args wide_set;
 FLEET_DISPATCH(wide_set, WIDE_TASKS)
+
+/* Those of a server with long chunks. */
+#define SERVED_WIDE_TASKS(TILE_, P)                                                                \
+    TILE_(P, embed_wide)                                                                           \
+    TILE_(P, prefill_linear)                                                                       \
+    TILE_(P, prefill_attend)                                                                       \
+    TILE_(P, prefill_heads)                                                                        \
+    TILE_(P, prefill_add)                                                                          \
+    TILE_(P, head_wide) TILE_(P, draw_wide) TILE_(P, boundary_wide) TILE_(P, gate_wide)
+typedef task_args served_wide;
+FLEET_DISPATCH(served_wide, SERVED_WIDE_TASKS)
 #endif
 
 #endif /* QWEN3_TASK_SETS_H */

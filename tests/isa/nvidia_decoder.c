@@ -100,7 +100,7 @@ PATH(consume_chunks)(weight_source source, row_stages u, float *to, uint32_t til
 PATH(prefill_product)(fleet_ctx ctx, task_args task, prefill_division by, uint32_t rows)
 {
     const fleet_ctx c = in_lds(ctx);
-    const prefill_items t = prefill_items_of(&task, &by, rows);
+    const prefill_items t = prefill_items_of(&task, &by, 0, rows);
     prefill_product(&c, &task, &t, rows, 1, 64, 0);
 }
 PATH(term_tile)(fleet_ctx ctx, task_args task, term_items t, term_work w, term_item item)

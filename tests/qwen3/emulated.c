@@ -19,6 +19,28 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+/* The kit's scheduler, as a kernel of one wave: a boundary, or before a layer other than 0 whether rows stop. */
+typedef struct decision {
+    fleet_table *table;
+    uint32_t pool, step, layer, word;
+    uint64_t now;
+} decision;
+FLEET_GLOBAL(1) void decide_kernel(decision *o)
+{
+    o->word = o->layer ? fleet_server_layer(o->table, o->pool, o->step, o->layer, o->now)
+                       : fleet_server_boundary(o->table, o->pool, o->step + 1, o->now);
+}
+FLEET_THUNK1(decide_kernel, decision *)
+static fleet_status decide(decision *o)
+{
+    fleet_kernel_desc k = fleet_kernel_desc_default();
+    void *args[1];
+    args[0] = &o;
+    k.blocks = k.threads = 1;
+    k.host.engine = FLEET_ENGINE_THREADS;
+    return fleet_kernel_launch(FLEET_KERNEL_OF(decide_kernel), args, &k);
+}
+
 /* From here on the headers see an NVIDIA GPU. */
 #undef FLEET_HOST
 #define FLEET_CUDA 1
@@ -587,11 +609,14 @@ static void multiply_operands(float *d, uint32_t n, wgmma_desc rows, wgmma_desc 
                               uint32_t column_ks)
 {
     const uint32_t first = emulated_wave_id() % 4 * 16 + emulated_lane() / 4;
+    float a[2][64];
+    for (uint32_t i = 0; i < 128; i++) /* once for all columns */
+        a[i / 64][i % 64] = value_of_bf16(of_operand(rows, first + i / 64 * 8, i % 64));
     for (uint32_t i = 0; i < n / 2; i++) {
         const uint32_t row = first + i / 2 % 2 * 8;
         if (row >= rows_there) d[i] = NAN;
         for (uint32_t k = 0; k < 64 && row < rows_there; k++)
-            d[i] += value_of_bf16(of_operand(rows, row, k)) *
+            d[i] += a[i / 2 % 2][k] *
                     value_of_bf16(of_operand(columns, i / 4 * 8 + emulated_lane() % 4 * 2 + i % 2,
                                              k % column_ks));
     }
@@ -613,11 +638,13 @@ MULTIPLY_TERMS(256)
 FLEET_DEVICE void wgmma_scores(float *d, wgmma_desc queries, wgmma_desc keys)
 {
     const uint32_t first = emulated_wave_id() % 4 * 16 + emulated_lane() / 4;
+    float a[2][128];
+    for (uint32_t i = 0; i < 256; i++)
+        a[i / 128][i % 128] = value_of_f16(of_operand(queries, first + i / 128 * 8, i % 128));
     for (uint32_t i = 0; i < 64; i++) {
-        const uint32_t row = first + i / 2 % 2 * 8;
         d[i] = 0;
         for (uint32_t k = 0; k < 128; k++)
-            d[i] += value_of_f16(of_operand(queries, row, k)) *
+            d[i] += a[i / 2 % 2][k] *
                     value_of_f16(of_operand(keys, i / 4 * 8 + emulated_lane() % 4 * 2 + i % 2, k));
     }
 }
@@ -625,17 +652,18 @@ FLEET_DEVICE void wgmma_scores(float *d, wgmma_desc queries, wgmma_desc keys)
 FLEET_DEVICE void wgmma_values(float *d, const uint32_t *w, wgmma_desc values)
 {
     const uint32_t **words = my->group->warps[emulated_wave_id()].words;
+    float a[2][128];
     words[emulated_lane()] = w;
     meet(VALUES, 0, 0);
-    for (uint32_t i = 0; i < 64; i++) {
-        const uint32_t column = i / 4 * 8 + emulated_lane() % 4 * 2 + i % 2;
-        for (uint32_t k = 0; k < 128; k++) {
-            const uint32_t *of = words[emulated_lane() / 4 * 4 + k % 8 / 2];
-            const uint32_t word = of[k / 16 * 4 + k % 16 / 8 * 2 + i / 2 % 2];
-            d[i] += value_of_f16(k % 2 ? word >> 16 : word & 0xffffu) *
-                    value_of_f16(of_values(values, column, k));
-        }
+    for (uint32_t i = 0; i < 256; i++) {
+        const uint32_t k = i % 128, *of = words[emulated_lane() / 4 * 4 + k % 8 / 2];
+        const uint32_t word = of[k / 16 * 4 + k % 16 / 8 * 2 + i / 128];
+        a[i / 128][k] = value_of_f16(k % 2 ? word >> 16 : word & 0xffffu);
     }
+    for (uint32_t i = 0; i < 64; i++)
+        for (uint32_t k = 0; k < 128; k++)
+            d[i] += a[i / 2 % 2][k] *
+                    value_of_f16(of_values(values, i / 4 * 8 + emulated_lane() % 4 * 2 + i % 2, k));
     meet(VALUES, 0, 0);
 }
 FLEET_DEVICE void wgmma_wait_sums(float *d)
@@ -873,6 +901,10 @@ static uint32_t emulated_add_relaxed(uint32_t *at, uint32_t value)
 {
     return __atomic_fetch_add(at, value, __ATOMIC_RELAXED);
 }
+static uint32_t emulated_load_relaxed(const uint32_t *at)
+{
+    return __atomic_load_n(at, __ATOMIC_RELAXED);
+}
 static void emulated_store_relaxed(uint32_t *at, uint32_t value)
 {
     __atomic_store_n(at, value, __ATOMIC_RELAXED);
@@ -883,6 +915,43 @@ static fleet_status emulated_finish(const fleet_ctx *ctx)
 {
     (void)ctx;
     __atomic_fetch_add(&finishes, 1, __ATOMIC_RELAXED);
+    return FLEET_OK;
+}
+
+/* ---- what a server's tasks ask the kit ---- */
+
+/* One thread asks the kit's scheduler, for all. */
+static decision decided;
+static uint32_t live; /* the symbol LIVE */
+static uint32_t emulated_schedule(const fleet_ctx *ctx, fleet_table *t, uint32_t pool,
+                                  uint32_t layer)
+{
+    uint32_t word;
+    emulated_barrier(ctx); /* results of all threads have been stored */
+    if (ctx->thread == 0) {
+        decided.table = t, decided.pool = pool, decided.step = ctx->epoch, decided.layer = layer;
+        decided.now++;
+        if (decide(&decided)) complain("the scheduler does not run", layer);
+    }
+    emulated_barrier(ctx);
+    word = decided.word;
+    emulated_barrier(ctx);
+    return word;
+}
+static fleet_status emulated_server_next(const fleet_ctx *ctx, fleet_table *t, uint32_t pool)
+{
+    emulated_schedule(ctx, t, pool, 0); /* without anything to do: a batch without rows */
+    return FLEET_OK;
+}
+static uint32_t emulated_server_between(const fleet_ctx *ctx, fleet_table *t, uint32_t pool,
+                                        uint32_t layer)
+{
+    return emulated_schedule(ctx, t, pool, layer);
+}
+static fleet_status emulated_symbol(const fleet_ctx *ctx, uint32_t symbol, int32_t value)
+{
+    if (symbol) complain("there is no such symbol", symbol);
+    if (ctx->thread == 0) live = (uint32_t)value;
     return FLEET_OK;
 }
 
@@ -912,10 +981,18 @@ static fleet_status emulated_finish(const fleet_ctx *ctx)
 #define fleet_producer_await_task emulated_span_await_step
 #define fleet_add_relaxed_device emulated_add_relaxed
 #define fleet_store_relaxed_device emulated_store_relaxed
+#define fleet_load_relaxed_system emulated_load_relaxed
 #define fleet_finish emulated_finish
+#define fleet_server_next emulated_server_next
+#define fleet_server_between emulated_server_between
+#define fleet_next_symbol emulated_symbol
+#define fleet_cut_symbol emulated_symbol
 #define DECODER_STAGES RING
 #include "examples/qwen3/nvidia/attention.h"
 #include "examples/qwen3/nvidia/prefill_experts.h"
+#define draw draw_task /* the tests have a function of that name */
+#include "examples/qwen3/nvidia/serve_wide.h"
+#undef draw
 #include "examples/qwen3/nvidia/wgmma.h"
 #include "examples/qwen3/nvidia/wide.h"
 #include "examples/qwen3/panels.h"
@@ -2029,7 +2106,7 @@ static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t nu
     float *h = floats_of((size_t)all * n), *before = floats_of((size_t)all * n);
     float *norm = floats_of(n), *squares = floats_of((size_t)all * parts);
     uint8_t *marked = (uint8_t *)malloc(acts * k / BLOCK_K);
-    prefill_step step_of = {rows, 0, 0, 0, 0, 0, {{0, 0, 0}}};
+    prefill_step step_of = {rows, 0, 0, 0, 0, 0, {{0, 0, 0}}, 0, 0, 0, 0, 0, 0, 0};
     double *wants = (double *)calloc(n, sizeof *wants);
     static task_args o;
     if (!marked || !wants) abort();
@@ -2306,7 +2383,7 @@ static void check_prefill_experts(test_run *t, const prefill_experts_case *p, ui
            *first = sum + hidden;
     double *wants = (double *)calloc((size_t)rows * hidden, sizeof *wants);
     double *sizes = (double *)calloc((size_t)rows * hidden, sizeof *sizes);
-    prefill_step step_of = {rows, 0, 0, 0, 0, 0, {{0, 0, 0}}};
+    prefill_step step_of = {rows, 0, 0, 0, 0, 0, {{0, 0, 0}}, 0, 0, 0, 0, 0, 0, 0};
     const plain_layer l = {plain[0], plain[1], plain[2], p};
     static task_args o;
     if (!of_row || !wants || !sizes) abort();
@@ -2432,7 +2509,7 @@ static void check_prefill_attention(test_run *t, const prefill_attention *c, uin
     uint32_t table[SEQUENCES * TABLE_PAGES], n_rows = 0, n_blocks = 0;
     token_row *row = (token_row *)calloc(rows, sizeof *row);
     prefill_block *blocks = (prefill_block *)calloc(rows, sizeof *blocks);
-    prefill_step step_of = {rows, 0, 0, 0, 0, 0, {{0, 0, 0}}};
+    prefill_step step_of = {rows, 0, 0, 0, 0, 0, {{0, 0, 0}}, 0, 0, 0, 0, 0, 0, 0};
     decoder_and_op a;
     if (!row || !blocks) abort();
     memset(&a, 0, sizeof a);
@@ -2554,7 +2631,7 @@ static void prompts_are_embedded(test_run *t)
     static act_t x[PREFILL_TILE_ROWS * HIDDEN] __attribute__((aligned(16)));
     static float last[3 * HIDDEN] __attribute__((aligned(16)));
     const prefill_end ends[] = {{9, 9}, {2, 0}, {0, 5}};
-    prefill_step step_of = {ROWS, 0, 0, 0, 2, 1, {{0, 0, 0}}};
+    prefill_step step_of = {ROWS, 0, 0, 0, 2, 1, {{0, 0, 0}}, 0, 0, 0, 0, 0, 0, 0};
     drawn = 7;
     memset(&o, 0, sizeof o);
     o.d.hidden = HIDDEN, o.d.embedding = embedding, o.d.h = h, o.d.x = x, o.d.squares = squares;
@@ -2714,7 +2791,7 @@ static void check_wide_steps(test_run *t, const wide_case *c, uint32_t number)
     float *best = floats_of((size_t)c->workers * PREFILL_TILE_ROWS);
     int32_t *best_token =
         (int32_t *)calloc((size_t)c->workers * PREFILL_TILE_ROWS, sizeof *best_token);
-    prefill_step step_of = {n, 0, n, 0, 0, 0, {{0, 0, 0}}};
+    prefill_step step_of = {n, 0, n, 0, 0, 0, {{0, 0, 0}}, 0, 0, 0, 0, 0, 0, 0};
     uint32_t running = n;
     static task_args o;
     if (!best_token || !marked) abort();
@@ -2835,6 +2912,321 @@ static void wide_steps_choose_tokens(test_run *t)
     }
 }
 
+/* ---- a server with long chunks ---- */
+
+/* A model of SERVED_LAYERS layers with random weights, in a server whose tasks run one after the other. All that bulk copies read is
+   in one piece of memory. */
+enum {
+    SERVED_LAYERS = 2,
+    SERVED_HIDDEN = 64,
+    SERVED_FFN = 320,
+    SERVED_HEADS = 2,
+    SERVED_DIM = 32,
+    SERVED_VOCAB = 70,
+    SERVED_CONTEXT = 176,
+    SERVED_PAGES = 40,
+    SERVED_ROWS = 5, /* that decode */
+    SERVED_WORKERS = 2,
+    SERVED_JOBS = 4,
+    SERVED_TOKENS = 8,
+    LAYER_TASKS = 9
+};
+typedef fleet_status (*served_tile)(const fleet_ctx ctx, const task_args *args);
+typedef struct served_task {
+    served_tile tile;
+    task_args args;
+    uint32_t is_control; /* 1: one task, whether the step is live or not */
+} served_task;
+
+typedef struct served_job {
+    uint32_t prompt[SERVED_CONTEXT], n_prompt, max_tokens;
+    fleet_class priority;
+    float temperature;
+    /* When it comes: before this task of that step; and how its run went. */
+    uint32_t step, task;
+    uint64_t id;
+    uint32_t tokens[SERVED_TOKENS], n, ended;
+    float logits[SERVED_TOKENS * SERVED_VOCAB];
+} served_job;
+
+typedef struct small_server {
+    fleet_server server;
+    decoder d;
+    batch b;
+    gate_state gates;
+    prefill_step step_of;
+    token_row rows[PREFILL_TILE_ROWS];
+    prefill_block blocks[SERVED_BLOCKS];
+    served_task tasks[SERVED_LAYERS * LAYER_TASKS + 3];
+    uint32_t n;
+    uint16_t *arena;
+    size_t used;
+} small_server;
+#define ARENA_VALUES ((size_t)1 << 22)
+
+static uint16_t *arena_take(small_server *s, size_t values)
+{
+    uint16_t *at = s->arena + s->used;
+    s->used += ceil_div((uint32_t)values, 512) * 512;
+    if (s->used > ARENA_VALUES) abort();
+    return at;
+}
+static bf16 *small_weights(small_server *s, size_t n, float most)
+{
+    bf16 *w = arena_take(s, n);
+    for (size_t i = 0; i < n; i++) w[i] = bf16_of_float(fraction(most));
+    return w;
+}
+
+static task_args *add_served(small_server *s, served_tile tile, uint32_t is_control)
+{
+    served_task *t = &s->tasks[s->n++];
+    memset(t, 0, sizeof *t);
+    t->tile = tile, t->is_control = is_control;
+    return &t->args;
+}
+/* rmsnorm: the product is one of d.x, as in append_product. */
+static task_args *add_product(small_server *s, served_tile tile, const act_t *x, uint32_t n,
+                              uint32_t k, uint32_t product, epilogue end)
+{
+    task_args *o = add_served(s, tile, 0);
+    const uint32_t padded_k = ceil_div(k, K_ALIGN) * K_ALIGN;
+    o->shape.n = ceil_div(n, TILE_N) * TILE_N, o->shape.k = k, o->shape.tile_n = TILE_N;
+    o->inner_k = STAGE_K, o->panel_bytes = TILE_N * padded_k * 2;
+    o->weights = small_weights(s, (size_t)o->shape.n * padded_k, 0.3f);
+    o->x = x, o->rmsnorm = x == s->d.x, o->epilogue = end, o->product = product;
+    o->floats = s->d.qkv, o->acts = s->d.gated, o->norm = s->d.rope; /* some numbers */
+    o->columns = end == EPILOGUE_SILU ? n / 2 : n;
+    s->step_of.division[product] =
+        product == PREFILL_HEAD ? head_division(k)
+                                : prefill_divide(&o->shape, end, SERVED_ROWS, SERVED_WORKERS, 1);
+    return o;
+}
+
+static void small_open(small_server *s, uint32_t chunk_rows, uint32_t suspend_decode,
+                       uint32_t draws_some)
+{
+    const uint32_t hidden = SERVED_HIDDEN, q = SERVED_HEADS * SERVED_DIM, qkv = q + 2 * SERVED_DIM;
+    const size_t all = PREFILL_TILE_ROWS, bests = SERVED_WORKERS * all;
+    fleet_server_desc desc = fleet_server_desc_default();
+    decoder *d = &s->d;
+    float *rope;
+    memset(s, 0, sizeof *s);
+    drawn = 11;
+    desc.requests = 8, desc.reactive_requests = 2, desc.events = 16, desc.pages = SERVED_PAGES;
+    desc.page_tokens = PAGE_TOKENS, desc.prompt_tokens = SERVED_CONTEXT;
+    desc.sequence_tokens = SERVED_CONTEXT + 1, desc.words = REQUEST_WORDS;
+    desc.decode_rows = SERVED_ROWS, desc.chunk_rows = chunk_rows, desc.layers = SERVED_LAYERS;
+    desc.mixed_rows = 4, desc.suspend_decode = suspend_decode;
+    if (fleet_server_create(&s->server, &desc, NULL)) abort();
+    s->arena = halves(ARENA_VALUES);
+    d->hidden = hidden, d->heads = SERVED_HEADS, d->kv_heads = 1, d->group = SERVED_HEADS;
+    d->head_dim = SERVED_DIM, d->vocab = SERVED_VOCAB, d->context = SERVED_CONTEXT;
+    d->root = 1 / sqrtf(SERVED_DIM), d->eps = 1e-6f, d->layers = SERVED_LAYERS;
+    d->pages = SERVED_PAGES, d->chiplets = 1, d->workers = SERVED_WORKERS, d->rounds = 1;
+    d->b = &s->b, d->gates = &s->gates, d->table = s->server.table;
+    d->page_table = fleet_server_page_tables(&s->server, &d->table_pages);
+    d->rope = rope = floats_of(SERVED_CONTEXT * SERVED_DIM);
+    for (uint32_t i = 0; i < SERVED_CONTEXT * SERVED_DIM / 2; i++) {
+        const float angle = fraction(3);
+        rope[2 * i] = cosf(angle), rope[2 * i + 1] = sinf(angle);
+    }
+    d->embedding = small_weights(s, (size_t)SERVED_VOCAB * hidden, 1);
+    d->x = arena_take(s, all * hidden), d->attended = arena_take(s, all * q);
+    d->gated = arena_take(s, all * SERVED_FFN);
+    d->cache = arena_take(s, SERVED_LAYERS * layer_cache_size(d));
+    d->h = floats_of(all * hidden), d->squares = floats_of(all * squares_of(hidden));
+    memset(d->squares, 0, all * squares_of(hidden) * sizeof(float));
+    d->qkv = floats_of(all * qkv * PREFILL_PARTS);
+    d->best = floats_of(bests), d->best_token = (int32_t *)calloc(bests, sizeof *d->best_token);
+    for (size_t i = 0; i < bests; i++) d->best[i] = -INFINITY;
+    d->parked_h = floats_of(2 * all * hidden), d->parked_x = halves(2 * all * hidden);
+    d->parked_squares = floats_of(2 * all * squares_of(hidden));
+    d->logit_steps = SERVED_TOKENS;
+    d->logits = floats_of((size_t)SERVED_JOBS * SERVED_TOKENS * SERVED_VOCAB);
+    if (draws_some) {
+        d->sampling = (sampling_desc *)calloc(MAX_ROWS, sizeof *d->sampling);
+        d->drawn = (int32_t *)calloc(MAX_ROWS, sizeof *d->drawn);
+    }
+    d->prefill = &s->step_of, d->prefill_rows = s->rows, d->prefill_blocks = s->blocks;
+    d->prefill_stays = 1, s->step_of.chunk_row = 8;
+    add_served(s, embed_wide, 0)->norm = rope;
+    for (uint32_t i = 0; i < SERVED_LAYERS; i++) {
+        kv_t *cache = d->cache + layer_cache_size(d) * i;
+        task_args *o;
+        if (i) add_served(s, gate_wide, 1)->layer = i;
+        add_product(s, prefill_linear, d->x, qkv, hidden, PREFILL_QKV, EPILOGUE_STORE);
+        o = add_served(s, prefill_heads, 0);
+        o->q_norm = rope + 2, o->k_norm = rope + 6, o->cache = cache;
+        add_served(s, prefill_attend, 0)->cache = cache;
+        add_product(s, prefill_linear, d->attended, hidden, q, PREFILL_O, EPILOGUE_RESIDUAL);
+        add_served(s, prefill_add, 0)->product = PREFILL_O;
+        s->tasks[s->n - 1].args.norm = rope;
+        add_product(s, prefill_linear, d->x, 2 * SERVED_FFN, hidden, PREFILL_GATE_UP,
+                    EPILOGUE_SILU);
+        add_product(s, prefill_linear, d->gated, hidden, SERVED_FFN, PREFILL_DOWN,
+                    EPILOGUE_RESIDUAL);
+        add_served(s, prefill_add, 0)->product = PREFILL_DOWN;
+        s->tasks[s->n - 1].args.norm = rope;
+    }
+    add_product(s, head_wide, d->x, SERVED_VOCAB, hidden, PREFILL_HEAD, EPILOGUE_ARGMAX);
+    if (draws_some) add_served(s, draw_wide, 0);
+    add_served(s, boundary_wide, 1);
+    for (uint32_t i = 0; i < s->n; i++) s->tasks[i].args.d = s->d;
+    may_copy.from = s->arena, may_copy.values = ARENA_VALUES;
+    memset(&may_read, 0, sizeof may_read);
+}
+static void small_close(small_server *s)
+{
+    decoder *d = &s->d;
+    fleet_server_free(&s->server);
+    free(s->arena), free((void *)(uintptr_t)d->rope), free(d->h), free(d->squares), free(d->qkv);
+    free(d->best), free(d->best_token), free(d->parked_h), free(d->parked_x);
+    free(d->parked_squares), free(d->logits), free(d->sampling), free(d->drawn);
+    may_copy.values = 0;
+}
+
+static void run_served(const fleet_ctx *ctx, void *args)
+{
+    const served_task *t = (const served_task *)args;
+    if (t->tile(*ctx, &t->args)) complain("a tile fails", 0);
+}
+
+static void served_submit(test_run *t, small_server *s, served_job *j, uint32_t output)
+{
+    fleet_request r;
+    fleet_ticket ticket;
+    request_words words;
+    memset(&words, 0, sizeof words);
+    words.ignore_eos = 1, words.output = output;
+    words.sampling.temperature = j->temperature, words.sampling.seed = 3;
+    r.priority = j->priority, r.prompt = j->prompt, r.prompt_tokens = j->n_prompt;
+    r.max_tokens = j->max_tokens, r.words = (const uint32_t *)(const void *)&words;
+    if (fleet_server_submit(&s->server, &r, &ticket)) test_fail(t, __FILE__, __LINE__, "refused");
+    j->id = ticket.id;
+}
+
+/* Runs jobs to their ends; ThreadSanitizer only has the tasks that lay out steps. Returns how often a chunk or decode rows stopped between layers. */
+static uint32_t run_small(test_run *t, small_server *s, served_job *jobs, uint32_t n)
+{
+    uint32_t ended = 0, cuts = 0;
+    fleet_server_event e;
+    live = 0;
+    for (uint32_t turn = 0; ended < n && turn < 60 && !t->failed_here; turn++) {
+        step++;
+        for (uint32_t i = 0; i < s->n && !t->failed_here; i++) {
+            served_task *of = &s->tasks[i];
+            for (uint32_t k = 0; k < n; k++)
+                if (!jobs[k].id && jobs[k].step <= turn && jobs[k].task <= i)
+                    served_submit(t, s, &jobs[k], k);
+            if (i && !of->is_control && (!live || is_part())) continue;
+            decided.word = 0;
+            launch_prefill(run_served, of, of->is_control ? 1 : SERVED_WORKERS);
+            if (of->tile == gate_wide) cuts += decided.word;
+            if (complaint[0])
+                test_fail(t, __FILE__, __LINE__, "step %u, task %u: %s", turn, i, complaint);
+        }
+        while (fleet_server_poll(&s->server, &e)) {
+            served_job *j = jobs;
+            while (j < jobs + n && j->id != e.id) j++;
+            if (j == jobs + n) abort();
+            if (e.kind == FLEET_EVENT_TOKEN) {
+                j->tokens[j->n++] = e.token;
+                fleet_server_release(&s->server, &e);
+            } else {
+                j->ended = 1 + (uint32_t)e.kind, ended++;
+            }
+        }
+    }
+    for (uint32_t i = 0; i < n && !t->failed_here; i++) {
+        if (jobs[i].ended != 1 + FLEET_EVENT_FINISHED || jobs[i].n != jobs[i].max_tokens)
+            test_fail(t, __FILE__, __LINE__, "job %u: end %u, %u tokens", i, jobs[i].ended,
+                      jobs[i].n);
+        memcpy(jobs[i].logits, s->d.logits + (size_t)i * SERVED_TOKENS * SERVED_VOCAB,
+               sizeof jobs[i].logits);
+        for (uint32_t k = 0; k < jobs[i].n && jobs[i].temperature == 0 && !is_part(); k++) {
+            const float *of = jobs[i].logits + k * SERVED_VOCAB;
+            uint32_t best = 0;
+            for (uint32_t e = 0; e < SERVED_VOCAB; e++)
+                if (!(of[e] <= of[best])) best = e;
+            if (jobs[i].tokens[k] != best)
+                test_fail(t, __FILE__, __LINE__, "job %u: token %u is %u, not %u", i, k,
+                          jobs[i].tokens[k], best);
+        }
+    }
+    return cuts;
+}
+
+/* What each job yields alone, in steps of other sizes. */
+static void run_alone(test_run *t, served_job *jobs, uint32_t n)
+{
+    static small_server s;
+    for (uint32_t i = 0; i < n && !t->failed_here; i++) {
+        served_job *j = &jobs[i];
+        j->step = j->task = 0;
+        small_open(&s, 60, 0, 1);
+        run_small(t, &s, j, 1);
+        small_close(&s);
+    }
+}
+/* All jobs together. */
+static void check_served(test_run *t, const served_job *given, const served_job *alone, uint32_t n,
+                         uint32_t chunk_rows, uint32_t suspends)
+{
+    static small_server s;
+    static served_job jobs[SERVED_JOBS];
+    uint64_t layers = 0;
+    uint32_t cuts;
+    for (uint32_t i = 0; i < n; i++)
+        layers += (uint64_t)(given[i].n_prompt + given[i].max_tokens - 1) * SERVED_LAYERS;
+    memcpy(jobs, given, n * sizeof *jobs);
+    small_open(&s, chunk_rows, suspends, 1);
+    cuts = run_small(t, &s, jobs, n);
+    if (!t->failed_here && s.b.row_layers != layers)
+        test_fail(t, __FILE__, __LINE__, "%u layers of tokens were computed, %u needed",
+                  (uint32_t)s.b.row_layers, (uint32_t)layers);
+    small_close(&s);
+    for (uint32_t i = 0; i < n && !t->failed_here && !is_part(); i++)
+        for (uint32_t k = 0; k < jobs[i].n && !t->failed_here; k++) {
+            const size_t at = (size_t)k * SERVED_VOCAB;
+            CHECK_INT(jobs[i].tokens[k], alone[i].tokens[k]);
+            if (memcmp(jobs[i].logits + at, alone[i].logits + at, SERVED_VOCAB * sizeof(float)))
+                test_fail(t, __FILE__, __LINE__, "job %u: other logits of token %u", i, k);
+        }
+    if (!t->failed_here && !cuts)
+        test_fail(t, __FILE__, __LINE__, "no rows stopped between layers");
+}
+
+/* A request decodes; a long proactive prompt joins it, and a long reactive one stops it between two layers and takes its place, while
+   another one joins: each has the tokens and the bits of logits that it has alone. */
+static void check_preemption(test_run *t, const uint32_t *prompts, uint32_t chunk_rows,
+                             uint32_t suspends)
+{
+    static served_job jobs[SERVED_JOBS], alone[SERVED_JOBS];
+    static const uint32_t tokens[SERVED_JOBS] = {6, 2, 2, 2};
+    memset(jobs, 0, sizeof jobs);
+    drawn = 5;
+    for (uint32_t i = 0; i < SERVED_JOBS; i++) {
+        served_job *j = &jobs[i];
+        j->n_prompt = prompts[i], j->max_tokens = tokens[i];
+        j->priority = i == 2 ? FLEET_REACTIVE : FLEET_PROACTIVE;
+        j->temperature = i == 3 ? 0.8f : 0;
+        for (uint32_t k = 0; k < j->n_prompt; k++) j->prompt[k] = draw(SERVED_VOCAB);
+    }
+    memcpy(alone, jobs, sizeof jobs);
+    if (!is_part()) run_alone(t, alone, SERVED_JOBS);
+    for (uint32_t i = 1; i < SERVED_JOBS; i++) jobs[i].step = 2;
+    jobs[2].step = 3,
+    jobs[2].task = LAYER_TASKS; /* before the gate: embed and a layer come first */
+    if (!t->failed_here) check_served(t, jobs, alone, SERVED_JOBS, chunk_rows, suspends);
+}
+static void served_rows_are_those_alone(test_run *t)
+{
+    static const uint32_t few[SERVED_JOBS] = {2, 9, 7, 3}, many[SERVED_JOBS] = {3, 150, 140, 20};
+    check_preemption(t, few, 6, 1);
+    if (!t->failed_here && !is_part()) check_preemption(t, many, 130, 0);
+}
+
 static void list(test_run *t)
 {
     TEST(products_are_exact);
@@ -2851,6 +3243,7 @@ static void list(test_run *t)
     TEST(prompts_attention_is_near_a_plain_one);
     TEST(wide_attention_is_near_a_plain_one);
     TEST(wide_steps_choose_tokens);
+    TEST(served_rows_are_those_alone);
 }
 
 TEST_MAIN(list)

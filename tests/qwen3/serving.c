@@ -23,6 +23,7 @@ static const char *const fixtures[] = {"tests/fixtures/qwen3-tiny",
                                        "tests/fixtures/qwen3-moe-tiny"};
 
 #define CONTEXT 128u
+#define LONGEST_PROMPT 300u
 #define KINDS 10u
 #define JOBS (IS_QUICK ? 12u : 40u)
 #define MOST_JOBS 40u
@@ -33,7 +34,7 @@ static const char *const fixtures[] = {"tests/fixtures/qwen3-tiny",
 
 /* Requests of one kind are the same but for their class. */
 typedef struct kind {
-    uint32_t prompt[CONTEXT], n_prompt, max_tokens;
+    uint32_t prompt[LONGEST_PROMPT], n_prompt, max_tokens;
     request_words words;
     int32_t alone[MOST_TOKENS];
     uint32_t n_alone;
@@ -473,6 +474,92 @@ static void cancels(test_run *t)
     CHECK(cancelled > 5);
 }
 
+/* ---- long chunks ---- */
+
+#define LONG_KINDS 6u
+/* Prompts of more than 200 tokens, and short ones; two draw their tokens. What each yields alone in such a server, in steps of
+   other sizes. */
+static void make_long_kinds(stand *o, kind *kinds, serving_desc d)
+{
+    static const uint32_t prompts[LONG_KINDS] = {270, 230, 205, 5, 40, 130};
+    uint64_t seed = 9;
+    d.chunk_rows = 100;
+    for (uint32_t i = 0; i < LONG_KINDS && !o->t->failed_here; i++) {
+        kind *k = &kinds[i];
+        fleet_server_stats stats;
+        batch last;
+        k->n_prompt = prompts[i], k->max_tokens = i < 3 ? 2 + i : MOST_TOKENS;
+        for (uint32_t t = 0; t < k->n_prompt; t++)
+            k->prompt[t] = random_below(&seed, o->m.config.vocab);
+        k->words.ignore_eos = 1;
+        if (i % 3 == 2) k->words.sampling.temperature = 0.9f, k->words.sampling.seed = i;
+        k->logits = (float *)calloc((size_t)MOST_TOKENS * o->m.config.vocab, sizeof(float));
+        if (!k->logits || stand_open(o, &d)) return;
+        if (!submit(o, 0, k, FLEET_REACTIVE))
+            test_fail(o->t, __FILE__, __LINE__, "a request was refused");
+        wait_for(o, 1);
+        stand_close(o, &stats, &last);
+        k->n_alone = o->jobs[0].n;
+        for (uint32_t t = 0; t < k->n_alone; t++) k->alone[t] = (int32_t)o->jobs[0].tokens[t];
+        fleet_to_host(k->logits, o->s.d.logits,
+                      (size_t)k->n_alone * o->m.config.vocab * sizeof(float), NULL);
+        serving_free(&o->s);
+    }
+}
+
+/* Where the device has a kernel for them, chunks have up to 248 rows, and each request has what it has alone, however often a chunk
+   stops between two layers and another one takes its place. */
+static void long_chunks(test_run *t)
+{
+    stand *o = stand_of(t, 0);
+    static kind kinds[LONG_KINDS];
+    serving_desc d = usual(2);
+    uint32_t cuts = 0;
+    if (!o) return;
+    d.context = LONGEST_PROMPT + MOST_TOKENS, d.chunk_rows = 248, d.pages = 150;
+    if (!o->m.has_prefill) {
+        CHECK_INT(serving_open(&o->s, &o->m, &d), RUN_REFUSED);
+        CHECK_TEXT(o->s.error, "rows of a prompt: from 1 to 60");
+        serving_free(&o->s);
+        return;
+    }
+    d.chunk_rows = 249;
+    CHECK_INT(serving_open(&o->s, &o->m, &d), RUN_REFUSED);
+    CHECK_TEXT(o->s.error, "rows of a prompt: from 1 to 248");
+    serving_free(&o->s);
+    make_long_kinds(o, kinds, d);
+    for (uint64_t seed = 1; is_due(seed, 4, cuts != 0) && !t->failed_here; seed++) {
+        fleet_server_stats stats;
+        batch last;
+        uint64_t random = seed, expected = 0;
+        uint32_t next = 0;
+        d.chunk_rows = seed % 2 ? 248 : 210, d.suspend_decode = seed % 4 < 2;
+        if (stand_open(o, &d)) break;
+        while (next < JOBS && !t->failed_here) {
+            const uint32_t k = next < 2 ? next : random_below(&random, LONG_KINDS);
+            const fleet_class c =
+                next < 2 || random_below(&random, 2) ? FLEET_PROACTIVE : FLEET_REACTIVE;
+            if (next >= 2) pause_us((long)random_below(&random, 400));
+            if (submit(o, next, &kinds[k], c)) next++;
+            take_events(o);
+        }
+        wait_for(o, JOBS);
+        stand_close(o, &stats, &last);
+        for (uint32_t i = 0; i < JOBS && !t->failed_here; i++) {
+            check_job(o, i);
+            expected += (uint64_t)(o->jobs[i].of->n_prompt + o->jobs[i].n - 1) * o->m.config.layers;
+        }
+        if (!t->failed_here && last.row_layers > expected)
+            test_fail(t, __FILE__, __LINE__, "%llu layers of tokens were computed, %llu needed",
+                      (unsigned long long)last.row_layers, (unsigned long long)expected);
+        cuts += stats.layers_cut;
+        serving_free(&o->s);
+    }
+    printf("long chunks: rows stopped between layers %u times\n", cuts);
+    if (!cuts) test_fail(t, __FILE__, __LINE__, "no cut: nothing was tested");
+    for (uint32_t i = 0; i < LONG_KINDS; i++) free(kinds[i].logits);
+}
+
 /* Aborts the launch: what has not ended fails, and the next launch serves again. */
 static void abort_and_recover(stand *o)
 {
@@ -638,9 +725,10 @@ static void refused(test_run *t)
     CHECK_INT(serving_open(&o->s, &o->m, &d), RUN_REFUSED);
     CHECK_TEXT(o->s.error, "decoded together: from 1 to 48");
     serving_free(&o->s);
-    d = usual(2), d.decode_rows = 40, d.chunk_rows = 25;
+    d = usual(2), d.decode_rows = 40, d.chunk_rows = 217;
     CHECK_INT(serving_open(&o->s, &o->m, &d), RUN_REFUSED);
-    CHECK_TEXT(o->s.error, "rows of a prompt: from 1 to 24");
+    CHECK_TEXT(o->s.error, o->m.has_prefill ? "rows of a prompt: from 1 to 216"
+                                            : "rows of a prompt: from 1 to 24");
     serving_free(&o->s);
     d = usual(2), d.requests = 65537;
     CHECK_INT(serving_open(&o->s, &o->m, &d), RUN_REFUSED);
@@ -665,6 +753,7 @@ static void tests(test_run *t)
         TEST(prefixes_are_found);
         TEST(refused);
         TEST(cancels);
+        TEST(long_chunks);
 #if defined(FLEET_HOST)
         TEST(pages_are_cleared);
 #endif

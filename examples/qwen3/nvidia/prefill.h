@@ -197,16 +197,17 @@ FLEET_DEVICE uint32_t prefill_workers(const fleet_ctx *ctx)
 
 /* ---- products ---- */
 
-/* The work items of a product. Item i is part i % parts of tile i / parts; tile t has rows t % across and columns t / across, so
-   that workers that run at the same time share weights. */
+/* The work items of a product of the rows from `begin` on. Item i is part i % parts of tile i / parts; tile t has rows t % across
+   and columns t / across, so that workers that run at the same time share weights. */
 typedef struct prefill_items {
-    uint32_t across, parts, part_k, items;
+    uint32_t begin, across, parts, part_k, items;
 } prefill_items;
 FLEET_DEVICE prefill_items prefill_items_of(const task_args *task, const prefill_division *by,
-                                            uint32_t rows)
+                                            uint32_t begin, uint32_t rows)
 {
     prefill_items t;
-    t.across = ceil_div(rows, PREFILL_TILE_ROWS), t.parts = by->parts, t.part_k = by->part_k;
+    t.begin = begin, t.across = ceil_div(rows - begin, PREFILL_TILE_ROWS);
+    t.parts = by->parts, t.part_k = by->part_k;
     t.items = t.across * ceil_div(task->shape.n, by->width) * by->parts;
     return t;
 }
@@ -220,7 +221,8 @@ FLEET_DEVICE prefill_item prefill_item_of(const task_args *task, const prefill_i
     const uint32_t tile = i / t->parts, column = tile / t->across, all = task->shape.k;
     prefill_item item;
     item.part = i - tile * t->parts;
-    item.row = (tile - column * t->across) * PREFILL_TILE_ROWS, item.column = column * width;
+    item.row = t->begin + (tile - column * t->across) * PREFILL_TILE_ROWS;
+    item.column = column * width;
     item.k = item.part * t->part_k;
     item.end = all - item.k < t->part_k ? all : item.k + t->part_k;
     return item;
@@ -273,7 +275,8 @@ FLEET_DEVICE void prefill_copies_begin(prefill_copies *c, const task_args *task,
     c->k = item.k, c->end = item.end;
     c->warp_bytes = rows_bytes + copies * columns * STAGE_ROW_BYTES;
     if (lane == 0) {
-        c->from = task->x + (size_t)row * task->shape.k + (size_t)item.k * PREFILL_TILE_ROWS +
+        c->from = task->x + (size_t)(row - row % PREFILL_TILE_ROWS) * task->shape.k +
+                  (size_t)item.k * PREFILL_TILE_ROWS + row % PREFILL_TILE_ROWS * WGMMA_K +
                   begin / sizeof(act_t);
         c->to = begin, c->bytes = rows_bytes;
         c->step = c->last_step = PREFILL_TILE_ROWS * WGMMA_K;
@@ -481,11 +484,37 @@ FLEET_DEVICE void prefill_epilogue(const task_args *task, const float *sums, con
     }
 }
 
-/* blocks: of 64 rows that a warpgroup has, every other one of the tile; width: columns; is_head: 1: logits, whose largest ones
-   are kept. All are constants. Blocks that do not exist are multiplied too; their sums are ignored. */
+/* What is multiplied: a product of a layer, or logits, whose largest ones are kept, or which a server's requests may need. */
+enum { LAYER_PRODUCT, HEAD_PRODUCT, SERVED_HEAD_PRODUCT };
+
+/* Stores the logits of the rows whose sequences draw, or whose logits are kept. */
+FLEET_DEVICE void keep_logits(const decoder *d, const float *sums, const float *scale, uint32_t row,
+                              uint32_t column, uint32_t rows, const uint32_t blocks,
+                              const uint32_t width)
+{
+    UNROLLED
+    for (uint32_t n = 0; n < 2 * blocks; n++) {
+        const float *sum = sums + n / 2 * (width / 2) + n % 2 * 2;
+        const uint32_t r = scaled_row(row, n);
+        const int32_t sequence = r < rows ? d->prefill_rows[r].sequence : -1;
+        float *to;
+        if (sequence < 0 || !chooses(d, (uint32_t)sequence, r) ||
+            !stores_logits(d, (uint32_t)sequence))
+            continue;
+        to = d->logits + logits_at(d, (uint32_t)sequence);
+        UNROLLED
+        for (uint32_t j = 0; j < width / 4; j++) {
+            const uint32_t c = column + j / 2 * 8 + j % 2;
+            if (c < d->vocab) to[c] = sum[j / 2 * 4 + j % 2] * scale[n];
+        }
+    }
+}
+
+/* blocks: of 64 rows that a warpgroup has, every other one of the tile; width: columns; kind: LAYER_PRODUCT or another one. All
+   are constants. Blocks that do not exist are multiplied too; their sums are ignored. */
 FLEET_DEVICE void prefill_product(const fleet_ctx *ctx, const task_args *task,
                                   const prefill_items *t, uint32_t rows, const uint32_t blocks,
-                                  const uint32_t width, const uint32_t is_head)
+                                  const uint32_t width, const uint32_t kind)
 {
     const uint32_t x_bytes = blocks * 128 * STAGE_ROW_BYTES,
                    stage_bytes = x_bytes + width * STAGE_ROW_BYTES,
@@ -530,7 +559,10 @@ FLEET_DEVICE void prefill_product(const fleet_ctx *ctx, const task_args *task,
         }
         wgmma_wait_all();
         mbar_arrive_if(used, 1);
-        if (is_head)
+        if (kind == SERVED_HEAD_PRODUCT && task->d.logits)
+            keep_logits(&task->d, sum, scale, own_row, item.column + own_lane() % 4 * 2, rows,
+                        blocks, width);
+        if (kind != LAYER_PRODUCT)
             keep_best(&task->d, sum, scale, own_row, item.column + own_lane() % 4 * 2, rows,
                       prefill_worker(ctx), i < workers, blocks, width);
         else
@@ -555,32 +587,32 @@ FLEET_DEVICE const prefill_step *prefill_step_of(const fleet_ctx *ctx, const dec
     return d->prefill + (d->prefill_stays ? 0 : ctx->step);
 }
 FLEET_DEVICE fleet_status prefill_products(const fleet_ctx *ctx, const task_args *args,
-                                           const uint32_t is_head)
+                                           const uint32_t kind)
 {
     const task_args *task = prefill_args(ctx, args);
     const prefill_step *step = prefill_step_of(ctx, &task->d);
-    const uint32_t rows = step->rows, is_small = rows <= PREFILL_TILE_ROWS / 2;
+    const uint32_t rows = step->rows, is_small = rows - step->begin <= PREFILL_TILE_ROWS / 2;
     const prefill_division *by = &step->division[task->product];
     const uint32_t width = by->width;
-    const prefill_items t = prefill_items_of(task, by, rows);
+    const prefill_items t = prefill_items_of(task, by, step->begin, rows);
     if (is_small && width == 64)
-        prefill_product(ctx, task, &t, rows, 1, 64, is_head);
+        prefill_product(ctx, task, &t, rows, 1, 64, kind);
     else if (is_small && width == 128)
-        prefill_product(ctx, task, &t, rows, 1, 128, is_head);
+        prefill_product(ctx, task, &t, rows, 1, 128, kind);
     else if (is_small)
-        prefill_product(ctx, task, &t, rows, 1, 192, is_head);
+        prefill_product(ctx, task, &t, rows, 1, 192, kind);
     else if (width == 64)
-        prefill_product(ctx, task, &t, rows, 2, 64, is_head);
+        prefill_product(ctx, task, &t, rows, 2, 64, kind);
     else if (width == 128)
-        prefill_product(ctx, task, &t, rows, 2, 128, is_head);
+        prefill_product(ctx, task, &t, rows, 2, 128, kind);
     else
-        prefill_product(ctx, task, &t, rows, 2, 192, is_head);
+        prefill_product(ctx, task, &t, rows, 2, 192, kind);
     return FLEET_OK;
 }
 FLEET_TILE(prefill_linear, task_args)
 {
     FLEET_UNUSED(at);
-    return prefill_products(&ctx, args, 0);
+    return prefill_products(&ctx, args, LAYER_PRODUCT);
 }
 
 /* Stores a lane's four columns of the residual stream from c on, the next product's input and, by each lane that begins
@@ -608,6 +640,19 @@ FLEET_DEVICE void store_columns(const decoder *d, const float *norms, uint32_t r
 
 /* A warp embeds EMBEDDED columns of a row. */
 #define EMBEDDED 128u
+/* The token's row becomes row r of the step; c: the lane's first column. */
+FLEET_DEVICE void embed_columns(const task_args *args, const token_row *row, uint32_t r, uint32_t c,
+                                const uint32_t terms)
+{
+    const decoder *d = &args->d;
+    const uint32_t is_there = c < d->hidden;
+    vec4 h = {{0, 0, 0, 0}};
+    if (is_there) {
+        const bf16 *from = d->embedding + (size_t)(uint32_t)row->token * d->hidden + c;
+        for (uint32_t j = 0; j < 4; j++) h.value[j] = float_of_bf16(from[j]);
+    }
+    store_columns(d, args->norm, r, c, h, is_there, terms);
+}
 FLEET_DEVICE void embed_rows(const fleet_ctx *ctx, const task_args *args, const uint32_t terms)
 {
     const decoder *d = &args->d;
@@ -616,14 +661,7 @@ FLEET_DEVICE void embed_rows(const fleet_ctx *ctx, const task_args *args, const 
     for (uint32_t i = prefill_worker(ctx) * PREFILL_WARPS + own_warp(); i < step->rows * parts;
          i += prefill_workers(ctx) * PREFILL_WARPS) {
         const uint32_t r = i / parts, c = i % parts * EMBEDDED + own_lane() * 4;
-        const token_row *row = d->prefill_rows + step->first + r;
-        const uint32_t is_there = c < d->hidden;
-        vec4 h = {{0, 0, 0, 0}};
-        if (is_there) {
-            const bf16 *from = d->embedding + (size_t)(uint32_t)row->token * d->hidden + c;
-            for (uint32_t j = 0; j < 4; j++) h.value[j] = float_of_bf16(from[j]);
-        }
-        store_columns(d, args->norm, r, c, h, is_there, terms);
+        embed_columns(args, d->prefill_rows + step->first + r, r, c, terms);
     }
 }
 FLEET_TILE(prefill_embed, task_args)
@@ -643,11 +681,12 @@ FLEET_DEVICE void add_parts(const fleet_ctx *ctx, const task_args *args, const u
     const float *const norm = args->norm;
     const prefill_step *step = prefill_step_of(ctx, d);
     const uint32_t parts = step->division[args->product].parts, rows = step->rows;
-    const uint32_t across = ceil_div(d->hidden, EMBEDDED), all = ceil_div(rows, ADDED) * across;
+    const uint32_t across = ceil_div(d->hidden, EMBEDDED), begin = step->begin,
+                   all = ceil_div(rows - begin, ADDED) * across;
     if (parts == 1) return;
     for (uint32_t i = prefill_worker(ctx) * PREFILL_WARPS + own_warp(); i < all;
          i += prefill_workers(ctx) * PREFILL_WARPS) {
-        const uint32_t row = i / across * ADDED, c = i % across * EMBEDDED + own_lane() * 4;
+        const uint32_t row = begin + i / across * ADDED, c = i % across * EMBEDDED + own_lane() * 4;
         const uint32_t own = c < d->hidden ? (rows - row < ADDED ? rows - row : ADDED) : 0;
         const float *const first = d->qkv + (size_t)row * d->hidden + c;
         vec4 h[ADDED];
@@ -739,12 +778,13 @@ FLEET_TILE(prefill_heads, task_args)
     const prefill_step *step = prefill_step_of(&ctx, d);
     const uint32_t heads = d->heads + d->kv_heads, dim = d->head_dim, half = dim / 2;
     const uint32_t width = (d->heads + 2 * d->kv_heads) * dim, j = 2 * own_lane();
-    const uint32_t all = step->rows * heads, mine = j < half ? j : 0;
+    const uint32_t all = step->rows * heads, mine = j < half ? j : 0, begin = step->begin * heads;
     const uint32_t parts = step->division[PREFILL_QKV].parts;
     const size_t stride = (size_t)step->rows * width; /* between parts of the product */
     const head_norm of_q = load_head_norm(d, q_norm), of_k = load_head_norm(d, k_norm);
     FLEET_UNUSED(at);
-    for (uint32_t first = (prefill_worker(&ctx) * PREFILL_WARPS + own_warp()) * HEADS_LOADED;
+    for (uint32_t first =
+             begin + (prefill_worker(&ctx) * PREFILL_WARPS + own_warp()) * HEADS_LOADED;
          first < all; first += prefill_workers(&ctx) * PREFILL_WARPS * HEADS_LOADED) {
         roped_head t[HEADS_LOADED];
         vec2 own_low[HEADS_LOADED], own_high[HEADS_LOADED], low[HEADS_LOADED], high[HEADS_LOADED];
@@ -782,7 +822,7 @@ FLEET_TILE(prefill_heads, task_args)
         for (uint32_t n = 0; n < HEADS_LOADED; n++) {
             const uint32_t i = first + n, r = i / heads, head = i - r * heads;
             const token_row *row = d->prefill_rows + step->first + r;
-            if (i >= all || j >= half) continue;
+            if (i >= all || j >= half || row->sequence < 0) continue;
             if (head >= d->heads) {
                 kv_t *page = kv_page(d, cache, head - d->heads, row->page);
                 const uint32_t own = (uint32_t)row->position % PAGE_TOKENS;

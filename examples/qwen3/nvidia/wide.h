@@ -247,7 +247,7 @@ FLEET_TILE(wide_attend, task_args)
 FLEET_TILE(wide_head, task_args)
 {
     FLEET_UNUSED(at);
-    return prefill_products(&ctx, args, 1);
+    return prefill_products(&ctx, args, HEAD_PRODUCT);
 }
 
 /* What becomes of a row's sequence after a step. */

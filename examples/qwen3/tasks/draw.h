@@ -61,8 +61,8 @@ FLEET_DEVICE float gumbel(uint32_t random)
 #define MAX_LISTED 1024u
 
 typedef struct draw_lds { /* one base address: scalar registers are scarce */
-    float best[THREADS];
-    int32_t best_token[THREADS];
+    float best[ENDING_BESTS];
+    int32_t best_token[ENDING_BESTS];
     uint32_t low[DIGIT_BINS], high[DIGIT_BINS]; /* sums of 64 bits, in two halves */
     uint32_t listed;                            /* tokens that were to be listed */
     uint32_t distance[MAX_LISTED];              /* theirs */
@@ -178,12 +178,13 @@ FLEET_DEVICE uint32_t filter_row(const fleet_ctx *ctx, draw_lds *l, draw_row *r,
 
 /* ---- the task ---- */
 
-/* The largest logit of a row, from what the workers' epilogues have found. */
-FLEET_DEVICE float largest_logit(const fleet_ctx *ctx, draw_lds *l, const decoder *d, uint32_t row)
+/* The largest logit of a row, from what the workers' epilogues have found of as many as `apart` rows each. */
+FLEET_DEVICE float largest_logit(const fleet_ctx *ctx, draw_lds *l, const decoder *d, uint32_t row,
+                                 const uint32_t apart)
 {
     float best = -INFINITY;
     for (uint32_t w = ctx->thread; w < d->chiplets * d->workers; w += ctx->threads)
-        best = fmaxf(best, d->best[w * MAX_ROWS + row]);
+        best = fmaxf(best, d->best[w * apart + row]);
     l->best[ctx->thread] = best;
     fleet_barrier(ctx);
     for (uint32_t t = 0; t < ctx->threads; t++) best = fmaxf(best, l->best[t]);
@@ -191,7 +192,8 @@ FLEET_DEVICE float largest_logit(const fleet_ctx *ctx, draw_lds *l, const decode
     return best;
 }
 
-FLEET_DEVICE void draw_token(const fleet_ctx *ctx, const decoder *d, uint32_t sequence)
+FLEET_DEVICE void draw_token(const fleet_ctx *ctx, const decoder *d, uint32_t sequence,
+                             const uint32_t apart)
 {
     const sequence_state *s = &d->b->sequence[sequence];
     const sampling_desc *how = &d->sampling[sequence];
@@ -203,7 +205,7 @@ FLEET_DEVICE void draw_token(const fleet_ctx *ctx, const decoder *d, uint32_t se
     r.logits = d->logits + logits_at(d, sequence);
     r.count = d->vocab, r.is_listed = 0;
     r.scale = 1 / how->temperature;
-    r.max = largest_logit(ctx, l, d, (uint32_t)(s->first + s->rows - 1));
+    r.max = largest_logit(ctx, l, d, (uint32_t)(s->first + s->rows - 1), apart);
     if (r.max == INFINITY) return; /* `next` reports it */
     limit = filter_row(ctx, l, &r, how);
     for (uint32_t i = ctx->thread; i < r.count; i += ctx->threads) {
@@ -229,14 +231,17 @@ FLEET_DEVICE void draw_token(const fleet_ctx *ctx, const decoder *d, uint32_t se
 }
 
 /* Draws the token of each sequence that has a temperature and chooses a token in this step. */
+FLEET_DEVICE void draw_tokens(const fleet_ctx *ctx, const decoder *d, const uint32_t apart)
+{
+    for (uint32_t n = ctx->slice + ctx->tile_index * ctx->slices; n < d->b->sequences;
+         n += ctx->tile_num * ctx->slices)
+        if (draws(d, n) && d->b->sequence[n].rows && d->b->sequence[n].samples)
+            draw_token(ctx, d, n, apart);
+}
 FLEET_TILE(draw, task_args)
 {
-    const decoder *d = &args->d;
     FLEET_UNUSED(at);
-    for (uint32_t n = ctx.slice + ctx.tile_index * ctx.slices; n < d->b->sequences;
-         n += ctx.tile_num * ctx.slices)
-        if (draws(d, n) && d->b->sequence[n].rows && d->b->sequence[n].samples)
-            draw_token(&ctx, d, n);
+    draw_tokens(&ctx, &args->d, MAX_ROWS);
     return FLEET_OK;
 }
 

@@ -5,18 +5,18 @@
 #include "../kv_pages.h"
 #include "residual.h"
 
-/* Clears the pages that begin with this step, in all layers: in a server another request has used them, whose numbers
-   need not be finite (kv_pages.h). */
-FLEET_DEVICE void clear_pages(const fleet_ctx *ctx, const decoder *d)
+/* Clears the pages that begin with these rows, in all layers: in a server another request has used them, whose numbers
+   need not be finite (kv_pages.h). A row without a sequence has none. */
+FLEET_DEVICE void clear_pages(const fleet_ctx *ctx, const decoder *d, const token_row *rows,
+                              uint32_t n)
 {
-    const batch *b = d->b;
     const uint32_t vectors = page_size(d) * (uint32_t)sizeof(kv_t) / (uint32_t)sizeof(vec4);
     const vec4 zeros = {{0, 0, 0, 0}};
-    for (uint32_t i = ctx->slice + ctx->tile_index * ctx->slices; i < b->rows * d->layers;
+    for (uint32_t i = ctx->slice + ctx->tile_index * ctx->slices; i < n * d->layers;
          i += ctx->tile_num * ctx->slices) {
-        const token_row *row = &b->row[i % b->rows];
-        kv_t *layer = d->cache + layer_cache_size(d) * (i / b->rows);
-        if ((uint32_t)row->position % PAGE_TOKENS) continue;
+        const token_row *row = &rows[i % n];
+        kv_t *layer = d->cache + layer_cache_size(d) * (i / n);
+        if ((uint32_t)row->position % PAGE_TOKENS || row->sequence < 0) continue;
         for (uint32_t head = 0; head < d->kv_heads; head++) {
             float *page = (float *)(void *)kv_page(d, layer, head, row->page);
             for (uint32_t v = ctx->thread; v < vectors; v += ctx->threads)
@@ -33,7 +33,7 @@ FLEET_TILE(embed, task_args)
     const batch *b = d->b;
     const linear_lds l = linear_lds_of(&ctx, reciprocal_of(b->rows));
     FLEET_UNUSED(at);
-    if (d->table) clear_pages(&ctx, d);
+    if (d->table) clear_pages(&ctx, d, b->row, b->rows);
     FLEET_FOR_TILES(tile, &args->shape, ctx)
     {
         const residual from = {NULL, args->norm + tile.column, 0};

@@ -31,6 +31,18 @@ FLEET_DEVICE size_t logits_at(const decoder *d, uint32_t sequence)
     return ((size_t)s->output * d->logit_steps + (step < d->logit_steps ? step : 0)) * d->vocab;
 }
 
+/* Whether row r, of this sequence, chooses its token. */
+FLEET_DEVICE uint32_t chooses(const decoder *d, uint32_t sequence, uint32_t r)
+{
+    const sequence_state *s = &d->b->sequence[sequence];
+    return s->samples && r + 1 == (uint32_t)(s->first + s->rows);
+}
+/* Whether the logits of a sequence's next token are stored. */
+FLEET_DEVICE uint32_t stores_logits(const decoder *d, uint32_t sequence)
+{
+    return d->logits && (d->logit_steps > 1 || !d->sampling || draws(d, sequence));
+}
+
 /* Marks the rows that choose a token, by 1, and by 2 those whose logits are stored, too. */
 FLEET_DEVICE void argmax_begin(const fleet_ctx *ctx, const decoder *d, const linear_lds *l,
                                uint32_t rows)
@@ -39,10 +51,8 @@ FLEET_DEVICE void argmax_begin(const fleet_ctx *ctx, const decoder *d, const lin
         l->best[i] = -INFINITY, l->best_token[i] = 0;
     for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
         const uint32_t n = (uint32_t)d->b->row[r].sequence;
-        const sequence_state *s = &d->b->sequence[n];
-        l->chooses[r] = s->samples && r + 1 == (uint32_t)(s->first + s->rows);
-        if (l->chooses[r] && d->logits && (d->logit_steps > 1 || !d->sampling || draws(d, n)))
-            l->chooses[r] = 2;
+        l->chooses[r] = (int32_t)chooses(d, n, r);
+        if (l->chooses[r] && stores_logits(d, n)) l->chooses[r] = 2;
     }
 }
 FLEET_DEVICE void argmax_columns(const fleet_ctx *ctx, const decoder *d, const linear_lds *l,
@@ -116,7 +126,8 @@ typedef struct ending_lds {
     int32_t *token;
     batch *b; /* a copy */
 } ending_lds;
-#define ENDING_BESTS (THREADS > MAX_ROWS ? THREADS : MAX_ROWS)
+#define ENDING_BESTS 256u /* threads, and rows that choose, at most */
+typedef char threads_have_an_entry[THREADS <= ENDING_BESTS && MAX_ROWS <= ENDING_BESTS ? 1 : -1];
 FLEET_DEVICE ending_lds ending_lds_of(const fleet_ctx *ctx)
 {
     ending_lds l;
@@ -126,12 +137,13 @@ FLEET_DEVICE ending_lds ending_lds_of(const fleet_ctx *ctx)
     return l;
 }
 
-/* Finds the largest logit of each row, of what all workers have found: as many threads share a row as there are, a power of
-   two. Neighbouring threads have neighbouring rows. */
-FLEET_DEVICE void reduce_best(const fleet_ctx *ctx, const decoder *d, const ending_lds *l)
+/* Finds the largest logit of each of n rows, of what all workers have found, of as many as `apart` rows each: as many threads
+   share a row as there are, a power of two. Neighbouring threads have neighbouring rows. */
+FLEET_DEVICE void reduce_best(const fleet_ctx *ctx, const decoder *d, const ending_lds *l,
+                              uint32_t n, const uint32_t apart)
 {
     /* A server's step may have no rows: then the first one is reduced, and ignored. */
-    const uint32_t rows = l->b->rows ? l->b->rows : 1, all = d->chiplets * d->workers;
+    const uint32_t rows = n ? n : 1, all = d->chiplets * d->workers;
     uint32_t lanes = 1;
     while (2 * lanes * rows <= ctx->threads) lanes *= 2;
     for (uint32_t i = ctx->thread; i < rows * lanes; i += ctx->threads) {
@@ -144,7 +156,7 @@ FLEET_DEVICE void reduce_best(const fleet_ctx *ctx, const decoder *d, const endi
             UNROLLED
             for (uint32_t k = 0; k < BEST_LOADS; k++) {
                 const uint32_t w = first + k * lanes < all ? first + k * lanes : first;
-                of[k] = d->best[w * MAX_ROWS + r], its[k] = d->best_token[w * MAX_ROWS + r];
+                of[k] = d->best[w * apart + r], its[k] = d->best_token[w * apart + r];
             }
             UNROLLED
             for (uint32_t k = 0; k < BEST_LOADS; k++)
@@ -217,7 +229,7 @@ FLEET_TILE(next, task_args)
     /* The launch before has ended all sequences (prefill.h), or failed. Ranks run all steps. */
     if (b->bad_sequence) return FLEET_ERROR_ARGUMENT;
     if (b->rows == 0) return end_step(&ctx, d, 0);
-    reduce_best(&ctx, d, &l);
+    reduce_best(&ctx, d, &l, b->rows, MAX_ROWS);
     for (uint32_t n = ctx.thread; n < b->sequences; n += ctx.threads) {
         sequence_state *s = &b->sequence[n];
         uint32_t chosen;

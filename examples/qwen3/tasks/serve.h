@@ -9,6 +9,7 @@
    Groups     A batch has decode rows, a sequence each, and after them the chunk of one prompt. Each of these two groups
               runs in all layers, unless a gate suspends it: then it goes on with that layer in a later step. The rows of a
               layer are those of the groups that it has, without gaps, so that no other task knows of this.
+              A server with long chunks has other places for its rows, and parks otherwise (nvidia/serve_wide.h).
    Parking    A group that stops leaves its activations in decoder.parked_..., and gets them back where it goes on: for
               decode rows and for a chunk of each class there is room. */
 #ifndef QWEN3_TASKS_SERVE_H
@@ -73,9 +74,9 @@ FLEET_DEVICE void fill_sequence(const decoder *d, batch *b, const fleet_batch *f
     if (d->sampling) d->sampling[n] = words.sampling;
 }
 
-/* Lays out the rows that the batch has in a layer. By all threads; b is in LDS. */
-FLEET_DEVICE void arrange_layer(const fleet_ctx *ctx, const decoder *d, batch *b,
-                                const fleet_batch *from, uint32_t layer)
+/* Tells which sequences the batch has in a layer. By all threads; b is in LDS. A barrier has to follow. */
+FLEET_DEVICE void arrange_sequences(const fleet_ctx *ctx, const decoder *d, batch *b,
+                                    const fleet_batch *from, uint32_t layer)
 {
     const uint32_t groups = groups_of(from, layer);
     fleet_barrier(ctx); /* the threads have read what changes now */
@@ -89,17 +90,30 @@ FLEET_DEVICE void arrange_layer(const fleet_ctx *ctx, const decoder *d, batch *b
     fleet_barrier(ctx); /* the number of sequences is in LDS, */
     for (uint32_t n = ctx->thread; n < b->sequences; n += ctx->threads)
         fill_sequence(d, b, from, layer, n);
+}
+
+/* The token of a position of a sequence. */
+FLEET_DEVICE int32_t token_at(const decoder *d, const sequence_state *s, int32_t position)
+{
+    fleet_row known;
+    known.slot = s->table_row, known.generation = 0;
+    known.position = (uint32_t)position, known.kind = FLEET_ROW_CHUNK;
+    return position < s->known ? (int32_t)fleet_row_token(d->table, known) : s->last;
+}
+
+/* Lays out the rows that the batch has in a layer, likewise. */
+FLEET_DEVICE void arrange_layer(const fleet_ctx *ctx, const decoder *d, batch *b,
+                                const fleet_batch *from, uint32_t layer)
+{
+    arrange_sequences(ctx, d, b, from, layer);
     fleet_barrier(ctx); /* and the sequences, */
     arrange_batch(ctx, d, b);
     fleet_barrier(ctx); /* and their rows */
     for (uint32_t r = ctx->thread; r < b->rows; r += ctx->threads) {
         token_row *row = &b->row[r];
         const sequence_state *s = &b->sequence[row->sequence];
-        fleet_row known;
-        known.slot = s->table_row, known.generation = 0;
-        known.position = (uint32_t)row->position, known.kind = FLEET_ROW_CHUNK;
-        row->page = pages_of(d, s->table_row)[known.position / PAGE_TOKENS];
-        row->token = row->position < s->known ? (int32_t)fleet_row_token(d->table, known) : s->last;
+        row->page = pages_of(d, s->table_row)[(uint32_t)row->position / PAGE_TOKENS];
+        row->token = token_at(d, s, row->position);
     }
     fleet_barrier(ctx);
 }
@@ -220,30 +234,49 @@ FLEET_DEVICE uint32_t gate_asks(const decoder *d)
 }
 
 /* Before a layer. */
+
+/* Asks the scheduler. The groups that the layer has now. */
+FLEET_DEVICE uint32_t ask_scheduler(const fleet_ctx *ctx, const decoder *d, uint32_t layer)
+{
+    const fleet_batch *from = fleet_table_batch(d->table, 0, ctx->epoch);
+    uint32_t now;
+    fleet_server_between(ctx, d->table, 0, layer);
+    now = groups_of(from, layer);
+    if (ctx->thread == 0) set_gates(d, from, layer, now);
+    return now;
+}
+/* Where no group is left, now or later, the rest of the step is passed over. */
+FLEET_DEVICE fleet_status pass_over(const fleet_ctx *ctx, const decoder *d, uint32_t layer,
+                                    uint32_t now)
+{
+    if (now || has_later_groups(fleet_table_batch(d->table, 0, ctx->epoch), layer)) return FLEET_OK;
+    return fleet_cut_symbol(ctx, LIVE, 0);
+}
 OUTLINED fleet_status suspend_rows(const fleet_ctx *ctx, const decoder *d, uint32_t layer)
 {
     const ending_lds l = ending_lds_of(ctx);
     const fleet_batch *from = fleet_table_batch(d->table, 0, ctx->epoch);
-    uint32_t before, now;
-    fleet_server_between(ctx, d->table, 0, layer);
-    before = d->b->groups, now = groups_of(from, layer);
-    if (ctx->thread == 0) set_gates(d, from, layer, now);
+    const uint32_t now = ask_scheduler(ctx, d, layer), before = d->b->groups;
     if (before == now) return FLEET_OK;
     copy_batch(ctx, l.b, d->b);
     move_groups(ctx, d, from, before, now, 0);
     move_groups(ctx, d, from, before, now, 1);
     arrange_layer(ctx, d, l.b, from, layer);
     copy_batch(ctx, d->b, l.b);
-    if (now || has_later_groups(from, layer)) return FLEET_OK;
-    return fleet_cut_symbol(ctx, LIVE, 0);
+    return pass_over(ctx, d, layer, now);
+}
+/* Whether the gate has to ask; for all threads, of which one looks. */
+FLEET_DEVICE uint32_t gate_opens(const fleet_ctx *ctx, const decoder *d)
+{
+    uint32_t *asks = (uint32_t *)(void *)task_lds(ctx);
+    if (ctx->thread == 0) *asks = gate_asks(d);
+    fleet_barrier(ctx); /* one thread has looked, for all */
+    return *asks;
 }
 FLEET_TILE(gate, task_args)
 {
-    uint32_t *asks = (uint32_t *)(void *)task_lds(&ctx);
     FLEET_UNUSED(at);
-    if (ctx.thread == 0) *asks = gate_asks(&args->d);
-    fleet_barrier(&ctx); /* one thread has looked, for all */
-    if (!*asks) return FLEET_OK;
+    if (!gate_opens(&ctx, &args->d)) return FLEET_OK;
     return suspend_rows(&ctx, &args->d, args->layer);
 }
 
@@ -265,32 +298,42 @@ FLEET_DEVICE void report_token(const fleet_ctx *ctx, const decoder *d, const end
         fleet_row_result(d->table, 0, ctx->epoch, i, result, token);
 }
 
-/* After a step. */
-OUTLINED fleet_status compose_step(const fleet_ctx *ctx, const decoder *d)
+/* After reduce_best: tells the scheduler the tokens, and lets it compose the next batch. */
+FLEET_DEVICE fleet_status next_batch(const fleet_ctx *ctx, const decoder *d, const ending_lds *l)
 {
-    const ending_lds l = ending_lds_of(ctx);
     const fleet_batch *from = fleet_table_batch(d->table, 0, ctx->epoch);
     fleet_status status;
-    copy_batch(ctx, l.b, d->b);
-    reduce_best(ctx, d, &l);
     /* By the wave that reads the results. */
     if (ctx->thread < fleet_wave_size()) {
-        for (uint32_t n = ctx->thread; n < l.b->sequences; n += fleet_wave_size())
-            if (l.b->sequence[n].samples) report_token(ctx, d, &l, from, n);
+        for (uint32_t n = ctx->thread; n < l->b->sequences; n += fleet_wave_size())
+            if (l->b->sequence[n].samples) report_token(ctx, d, l, from, n);
         fleet_wave_barrier();
     }
     if (ctx->thread == 0) {
-        l.b->steps += l.b->rows != 0;
-        l.b->row_layers += (uint64_t)l.b->rows * (d->layers - l.b->since_layer);
-        l.b->since_layer = 0, l.b->rows = 0;
+        l->b->steps += l->b->rows != 0;
+        l->b->row_layers += (uint64_t)l->b->rows * (d->layers - l->b->since_layer);
+        l->b->since_layer = 0, l->b->rows = 0;
     }
     status = fleet_server_next(ctx, d->table, 0);
     if (status) return status;
     from = fleet_table_batch(d->table, 0, ctx->epoch + 1);
     if (ctx->thread == 0) set_gates(d, from, 0, groups_of(from, 0));
-    arrange_layer(ctx, d, l.b, from, 0);
+    return FLEET_OK;
+}
+
+/* After a step. */
+OUTLINED fleet_status compose_step(const fleet_ctx *ctx, const decoder *d)
+{
+    const ending_lds l = ending_lds_of(ctx);
+    const fleet_batch *next = fleet_table_batch(d->table, 0, ctx->epoch + 1);
+    fleet_status status;
+    copy_batch(ctx, l.b, d->b);
+    reduce_best(ctx, d, &l, l.b->rows, MAX_ROWS);
+    status = next_batch(ctx, d, &l);
+    if (status) return status;
+    arrange_layer(ctx, d, l.b, next, 0);
     copy_batch(ctx, d->b, l.b);
-    return fleet_next_symbol(ctx, LIVE, from->decode_rows || from->chunk_rows);
+    return fleet_next_symbol(ctx, LIVE, next->decode_rows || next->chunk_rows);
 }
 FLEET_TILE(boundary, task_args)
 {
