@@ -61,6 +61,7 @@ typedef struct engine_desc {
     const char *dir;  /* of the model */
     uint32_t context; /* tokens of prompt and answer; 0: as many as the model has positions */
     uint32_t batch;   /* jobs that are decoded together, at most */
+    uint32_t chunk;   /* tokens of a prompt in a step, at most; 0: as the engine sees fit */
     uint32_t queue;   /* jobs that wait, at most, in each class */
     void (*on_event)(void *user, const engine_event *event);
     void *user;
