@@ -1,7 +1,7 @@
 /* The decoder as a server under load: reactive requests beside proactive ones, under the policies agent and fifo.
 
        serving MODEL_DIR [--random-weights] [--seconds N] [--shorten N] [--batch N] [--context N] [--seed N] [--mixed N]
-               [--only KIND]
+               [--chunk N] [--only KIND]
 
    Arrivals are Poisson, open loop: a request counts from the time at which it was due. Prompts and answers have lognormal
    lengths: reactive ones with medians of 1/16 and 1/32 of the context, proactive ones with 1/4 and 1/16, all with a sigma
@@ -11,6 +11,7 @@
    decode    N requests that decode together, all with the same prompt of 1,000 tokens or half of the context: time of a
              step. The same step of the one-shot program: tests/bench/qwen3.sh. By the least and the most the scheduler
              then predicts how long an iteration takes; a line for each policy says how wrong it was
+   first     a request with such a prompt at a time: time to its first token
    load      mixes of 1 reactive request for 2 proactive ones, at utilisations of 0.3 to 1.5 of the rate that was measured
              with all requests there at once
    growth    the same reactive requests beside proactive ones at 4 and 10 twelfths of that rate; twice as long
@@ -30,7 +31,7 @@
 
 typedef struct options {
     const char *dir, *only;
-    uint32_t random_weights, batch, context, seed, mixed;
+    uint32_t random_weights, batch, context, seed, mixed, chunk;
     double seconds, shorten;
 } options;
 
@@ -279,7 +280,7 @@ static int open_server(bench *b, fleet_policy_kind policy, uint32_t decode_rows)
     serving_desc d;
     memset(&d, 0, sizeof d);
     d.context = b->o.context, d.decode_rows = decode_rows, d.policy = policy;
-    d.mixed_rows = b->o.mixed;
+    d.mixed_rows = b->o.mixed, d.chunk_rows = b->o.chunk;
     d.suspend_decode = 1;
     d.requests = 8 * decode_rows;
     d.roofline = b->roofline;
@@ -456,6 +457,30 @@ static int measure_decode(bench *b)
     return b->bad;
 }
 
+/* The first request is not counted. */
+static int measure_first(bench *b)
+{
+    enum { REQUESTS = 12 };
+    const uint32_t prompt = b->o.context / 2 < 1000 ? b->o.context / 2 : 1000;
+    double took[REQUESTS];
+    figures f;
+    if (open_server(b, FLEET_POLICY_AGENT, b->o.batch)) return -1;
+    b->n = REQUESTS + 1;
+    memset(b->records, 0, b->n * sizeof *b->records);
+    for (uint32_t i = 0; i < b->n; i++) {
+        b->records[i].a.priority = FLEET_REACTIVE, b->records[i].a.due = 0.3 * i;
+        b->records[i].a.prompt = prompt, b->records[i].a.tokens = 1;
+    }
+    run(b, 60);
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        took[i] = b->records[i + 1].first - b->records[i + 1].submitted;
+    f = figures_of(took, REQUESTS);
+    printf("first\t%u\t%.2f\t%.2f\n", prompt, 1e3 * f.mean, 1e3 * f.p99);
+    fflush(stdout);
+    close_server(b);
+    return b->bad;
+}
+
 static void fill_trace(bench *b, double reactive, double proactive, double seconds, uint64_t seed)
 {
     b->n = 0, b->random = b->o.seed * 1000003u + seed;
@@ -518,6 +543,7 @@ static int measure_all(bench *b)
 {
     double rate = 0;
     if (wants(b, "decode") && measure_decode(b)) return -1;
+    if (wants(b, "first") && measure_first(b)) return -1;
     if (wants(b, "load") || wants(b, "growth")) {
         if (open_server(b, FLEET_POLICY_AGENT, b->o.batch)) return -1;
         rate = service_rate(b);
@@ -587,6 +613,8 @@ static int read_options(options *o, int argc, char **argv)
                 o->seed = (uint32_t)x;
             else if (!strcmp(argv[i], "--mixed"))
                 o->mixed = (uint32_t)x;
+            else if (!strcmp(argv[i], "--chunk"))
+                o->chunk = (uint32_t)x;
             else
                 return -1;
             i++;
@@ -601,7 +629,8 @@ int main(int argc, char **argv)
     int bad;
     if (read_options(&b.o, argc, argv)) {
         fprintf(stderr, "usage: serving MODEL_DIR [--random-weights] [--seconds N] [--shorten N] "
-                        "[--batch N] [--context N] [--seed N] [--mixed N] [--only KIND]\n");
+                        "[--batch N] [--context N] [--seed N] [--mixed N] [--chunk N] "
+                        "[--only KIND]\n");
         return 2;
     }
     if (load(&b)) return 1;

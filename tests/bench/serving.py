@@ -66,6 +66,8 @@ def tables(name, figures):
                   f"to the host {cells[4]} us (p99 {cells[5]}); clocks aligned to {cells[6]} us.")
         if cells[0] == "decode":
             print(f"\n{cells[1]} decoded together, after prompts of {cells[3]} tokens: {cells[2]} ms a step.")
+        if cells[0] == "first":
+            print(f"\nFirst token of {cells[1]} tokens, one such request at a time: mean {cells[2]} ms, longest {cells[3]} ms.")
         if cells[0] == "pending":
             print(f"\n{cells[1]}: pending time of {cells[2]} reactive requests, one at a time, under proactive load: mean {cells[3]} us, "
                   f"p99 {cells[4]} us, longest {cells[5]} us.")
