@@ -773,6 +773,7 @@ group_hip() {
     done
     for name in $(checkpoints); do
         ! succeeded build/qwen3 || program "$name" hip_decoder "$name"
+        ! succeeded build/qwen3 || program "$name-prompts" hip_prompts "$name"
     done
     for file in $(gpu_files); do
         name=$(stem "$file")
@@ -830,6 +831,26 @@ hip_decoder() { # CHECKPOINT
         decoder_verdict "$schedule" hip_run env $settings ${hip_runtime:+"LD_LIBRARY_PATH=$hip_runtime"} \
             timeout -k 5 "$(limit)" "$out/qwen3" "$1" --check "$1/expected.json" --schedule "$schedule"
     done
+}
+# Prompts in chunks of these sizes, by the kernel that takes them.
+hip_prompts() { # CHECKPOINT
+    local rows settings n=0
+    for rows in 1 7 64 256; do
+        settings=$(hip_settings "$1" | sed -n "$((n += 1))p")
+        # shellcheck disable=SC2086
+        decoder_verdict "$rows" hip_prompts_taken "$1" hip_run env $settings AMDSIM_STATS=1 \
+            ${hip_runtime:+"LD_LIBRARY_PATH=$hip_runtime"} timeout -k 5 "$(limit)" "$out/qwen3" "$1" --check "$1/expected.json" \
+            --prefill-rows "$rows"
+    done
+}
+# Runs a command; the simulator must tell of a launch of that kernel, which models with experts do not have.
+hip_prompts_taken() { # CHECKPOINT COMMAND...
+    local log rc=0
+    log=$("${@:2}" 2>&1) || rc=$?
+    grep -v '^ \|^amdsim:' <<<"$log" || true
+    case $hip_runtime:$1 in :* | *moe*) return $rc ;; esac
+    grep -q '^amdsim: .*7prefill' <<<"$log" || { echo "no kernel of its own took the prompts" && return 1; }
+    return $rc
 }
 schedules="static chiplet dynamic auto unfused"
 checkpoints() { find tests/fixtures -mindepth 1 -maxdepth 1 | sort; }

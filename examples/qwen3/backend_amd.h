@@ -9,6 +9,13 @@
 
 #include "backend_in_place.h"
 
+#define HAS_PREFILL 1u
+FLEET_HOST_DEVICE uint32_t prefill_suits(uint32_t experts, uint32_t hidden, uint32_t q,
+                                         uint32_t ffn)
+{
+    return !experts && hidden % BLOCK_K == 0 && q % BLOCK_K == 0 && ffn % BLOCK_K == 0;
+}
+
 #define MAX_PANEL_TILES 1u
 #define PARTIAL_FLOATS (MAX_WAVES * MAX_ROWS * TILE_N)
 

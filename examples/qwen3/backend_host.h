@@ -5,6 +5,14 @@
 
 #include "backend_in_place.h"
 
+#define HAS_PREFILL 0u
+FLEET_HOST_DEVICE uint32_t prefill_suits(uint32_t experts, uint32_t hidden, uint32_t q,
+                                         uint32_t ffn)
+{
+    FLEET_UNUSED(experts), FLEET_UNUSED(hidden), FLEET_UNUSED(q), FLEET_UNUSED(ffn);
+    return 0;
+}
+
 #define MAX_PANEL_TILES 4u
 #define PARTIAL_FLOATS 8192u /* there are none; other tasks need the room */
 

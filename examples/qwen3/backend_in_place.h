@@ -16,12 +16,6 @@
 #define LARGE_M_PANEL_TILES MAX_PANEL_TILES
 #define WGMMA_K STAGE_K
 #define HAS_LARGE_M 0u
-#define HAS_PREFILL 0u
-FLEET_HOST_DEVICE uint32_t prefill_suits(uint32_t hidden, uint32_t q, uint32_t ffn)
-{
-    FLEET_UNUSED(hidden), FLEET_UNUSED(q), FLEET_UNUSED(ffn);
-    return 0;
-}
 
 FLEET_DEVICE uint32_t opaque(uint32_t x)
 {

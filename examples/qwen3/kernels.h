@@ -52,6 +52,12 @@ FLEET_KERNEL(decode_static, task_args, THREADS)
 #define EXPERTS_KERNEL FLEET_KERNEL_OF(decode_static)
 #define LARGE_M_KERNEL FLEET_KERNEL_OF(decode_static)
 #endif
+#if defined(FLEET_HIP)
+FLEET_KERNEL(prefill, prefill_set, PREFILL_THREADS)
+{
+    FLEET_STATIC_WORKER_LOOP(prefill_set);
+}
+#endif
 
 /* The kernel for a schedule and a model. All kernels have the same ring. */
 static inline fleet_kernel decode_kernel(fleet_schedule schedule, const model *m)

@@ -1,10 +1,10 @@
 /* prefill.h: takes prompts in steps of many rows, with a kernel of its own, before the launch that decodes (NVIDIA, compute
-   capability 9.0a; nvidia/prefill.h has its tasks). The host knows all prompts, so it lays out all steps beforehand.
+   capability 9.0a, and AMD; nvidia/prefill.h and amd/prefill.h have its tasks). The host knows all prompts, so it lays out all steps beforehand.
 
        embed -> [ qkv -> heads -> attend -> o -> add -> gate_up -> down -> add ] x layers -> keep
                                                  \> router -> route -> gather -> expert_up -> expert_down -> combine (layers with experts)
 
-   Tasks `add` exist if some step has so few rows that o or down is divided into parts (prefill_divide). The steps leave keys
+   Tasks `add` exist if some step has so few rows that o or down is divided into parts (prefill_divide), on AMD GPUs always. The steps leave keys
    and values in the cache, and of each prompt's last token the residual stream after the last layer. From this a launch of one step
    by the kernel that decodes chooses the first tokens:
 
@@ -23,9 +23,6 @@
 #include "kernels.h"
 #include "page_table.h"
 #include "prefill_graph.h"
-
-/* Tokens for which the launches of their own pay: more than one step of the other launch takes. */
-#define PREFILL_LEAST MAX_ROWS
 
 /* What a launch needs. */
 typedef struct prefill_stage {
@@ -55,7 +52,60 @@ static uint32_t prefill_tokens(batch *all, uint32_t sequences)
     return n;
 }
 
+/* ---- models with experts, and more sequences than MAX_ROWS: on NVIDIA GPUs alone ---- */
+
 #if defined(FLEET_CUDA)
+#define PREFILL_EXPERTS_KERNEL FLEET_KERNEL_OF(prefill_experts)
+
+/* Places of rows that are sorted by expert, at most; and their activations. */
+static uint64_t most_places(const decoder *d, uint32_t rows)
+{
+    return d->experts ? expert_places(rows, d->top_k, d->experts) : 0;
+}
+static uint64_t sorted_acts(uint64_t places, uint32_t width)
+{
+    return sorted_values((uint32_t)places, width);
+}
+static void expert_buffers(decoder *d, device_memory *mem, uint64_t places)
+{
+    d->prefill_sorted =
+        (act_t *)memory_zeros(mem, "prompts", sorted_acts(places, d->hidden) * sizeof(act_t));
+    d->prefill_results = (float *)memory_get(mem, "prompts", places * d->hidden * sizeof(float));
+    d->prefill_routes = memory_get(mem, "prompts", prefill_routes_bytes(d->top_k, d->experts));
+}
+
+/* 1: so many sequences decode by decode_wide, whose attention has the queries of a row and a KV head in one fragment. */
+static uint32_t is_wide(const model *m, const prefill_run *p, uint32_t sequences)
+{
+    return p->max_rows && !m->config.experts && sequences > MAX_ROWS &&
+           sequences <= PREFILL_TILE_ROWS && m->config.heads / m->config.kv_heads <= FRAGMENT_ROWS;
+}
+#elif defined(FLEET_HIP)
+#define PREFILL_EXPERTS_KERNEL FLEET_KERNEL_OF(prefill)
+#define PREFILL_EXPERT_ROWS PREFILL_ROWS
+static uint64_t most_places(const decoder *d, uint32_t rows)
+{
+    FLEET_UNUSED(d), FLEET_UNUSED(rows);
+    return 0;
+}
+static uint64_t sorted_acts(uint64_t places, uint32_t width)
+{
+    FLEET_UNUSED(places), FLEET_UNUSED(width);
+    return 0;
+}
+static void expert_buffers(decoder *d, device_memory *mem, uint64_t places)
+{
+    FLEET_UNUSED(d), FLEET_UNUSED(mem), FLEET_UNUSED(places);
+}
+static void wide_best_buffers(decoder *d, device_memory *mem)
+{
+    FLEET_UNUSED(d), FLEET_UNUSED(mem);
+}
+#endif
+
+/* ---- memory and work ---- */
+
+#if !defined(FLEET_HOST)
 /* Memory for the activations of max_rows rows, and the last ones of `sequences` prompts; d: the session's. */
 static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d, const model *m,
                             uint32_t sequences)
@@ -64,12 +114,11 @@ static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d
     const uint64_t rows =
         padded(p->max_rows > wide_rows ? p->max_rows : wide_rows, PREFILL_TILE_ROWS);
     const uint64_t q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
-    const uint64_t terms = d->two_terms ? TERMS : 1, scores = padded(d->experts, TILE_N);
-    const uint64_t columns = q + 2 * kv > scores ? q + 2 * kv : scores;
-    /* of rows that are sorted by expert */
-    const uint64_t places = d->experts ? expert_places(p->max_rows, d->top_k, d->experts) : 0;
-    const uint64_t dense = rows * m->ffn * terms,
-                   sparse = sorted_values((uint32_t)places, m->expert_ffn);
+    const uint64_t terms = d->two_terms ? 2 : 1, scores = padded(d->experts, TILE_N);
+    const uint64_t heads = q + 2 * kv, most = heads > scores ? heads : scores,
+                   columns = most > d->hidden ? most : d->hidden;
+    const uint64_t places = most_places(d, p->max_rows);
+    const uint64_t dense = rows * m->ffn * terms, sparse = sorted_acts(places, m->expert_ffn);
     p->d = *d, p->d.rounds = 1;
     p->d.h = (float *)memory_get(mem, "prompts", rows * d->hidden * 4);
     /* The products read all rows of a tile: those that do not exist must have memory. */
@@ -82,26 +131,12 @@ static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d
     /* Half of the last stage of sorted rows may be multiplied by zeros, and must be numbers. */
     p->d.gated =
         (act_t *)memory_zeros(mem, "prompts", (dense > sparse ? dense : sparse) * sizeof(act_t));
-    if (places) {
-        p->d.prefill_sorted = (act_t *)memory_zeros(
-            mem, "prompts", sorted_values((uint32_t)places, d->hidden) * sizeof(act_t));
-        p->d.prefill_results =
-            (float *)memory_get(mem, "prompts", places * d->hidden * sizeof(float));
-        p->d.prefill_routes =
-            memory_get(mem, "prompts", prefill_routes_bytes(d->top_k, d->experts));
-    }
+    if (places) expert_buffers(&p->d, mem, places);
     if (p->is_wide)
         p->wide = p->d, p->wide.prefill_stays = 1, wide_best_buffers(&p->wide, mem);
     else
         p->d.prefill_last =
             (float *)memory_get(mem, "prompts", (uint64_t)sequences * d->hidden * sizeof(float));
-}
-
-/* 1: so many sequences decode by decode_wide, whose attention has the queries of a row and a KV head in one fragment. */
-static uint32_t is_wide(const model *m, const prefill_run *p, uint32_t sequences)
-{
-    return p->max_rows && !m->config.experts && sequences > MAX_ROWS &&
-           sequences <= PREFILL_TILE_ROWS && m->config.heads / m->config.kv_heads <= FRAGMENT_ROWS;
 }
 
 /* Rows of steps, at most, for such a model and batch. */
@@ -123,24 +158,6 @@ static fleet_graph *prefill_graph(const model *m, const decoder *d, task_args *t
     append_prefill_layers(&c);
     if (d->prefill_last)
         append_task(&c, "keep", NO_LAYER, prefill_set_prefill_keep, FLEET_LEVEL_DEVICE);
-    return c.g;
-}
-
-/* The graph of decode_wide. */
-static fleet_graph *wide_graph(const model *m, const decoder *d, task_args *tasks)
-{
-    const layout head = layout_of(m, m->head_columns, d->hidden);
-    task_args *task;
-    chain c;
-    memset(&c, 0, sizeof c);
-    c.m = m, c.d = d, c.tasks = tasks, c.g = fleet_graph_create(NULL);
-    if (!c.g) return NULL;
-    append_prefill_layers(&c);
-    task =
-        append_product(&c, "lm_head", NO_LAYER, wide_set_wide_head, m->head, &head, d->x, MAX_ROWS);
-    task->epilogue = EPILOGUE_ARGMAX, task->product = PREFILL_HEAD;
-    append_task(&c, "next", NO_LAYER, wide_set_wide_next, FLEET_LEVEL_CU)->shape = task->shape;
-    fleet_event_external(c.g, c.before, FLEET_EXTERNAL_WAITS, 0, FLEET_SCOPE_SYSTEM);
     return c.g;
 }
 
@@ -233,6 +250,27 @@ static int prefill_lay_out(prefill_layout *l, const prefill_run *p, batch *all, 
     return 0;
 }
 
+/* ---- decode_wide ---- */
+
+#if defined(FLEET_CUDA)
+/* The graph of decode_wide. */
+static fleet_graph *wide_graph(const model *m, const decoder *d, task_args *tasks)
+{
+    const layout head = layout_of(m, m->head_columns, d->hidden);
+    task_args *task;
+    chain c;
+    memset(&c, 0, sizeof c);
+    c.m = m, c.d = d, c.tasks = tasks, c.g = fleet_graph_create(NULL);
+    if (!c.g) return NULL;
+    append_prefill_layers(&c);
+    task =
+        append_product(&c, "lm_head", NO_LAYER, wide_set_wide_head, m->head, &head, d->x, MAX_ROWS);
+    task->epilogue = EPILOGUE_ARGMAX, task->product = PREFILL_HEAD;
+    append_task(&c, "next", NO_LAYER, wide_set_wide_next, FLEET_LEVEL_CU)->shape = task->shape;
+    fleet_event_external(c.g, c.before, FLEET_EXTERNAL_WAITS, 0, FLEET_SCOPE_SYSTEM);
+    return c.g;
+}
+
 /* Lays out the first step of decode_wide, by position, so that its order stays that of the keys. */
 static int more_keys(const void *a, const void *b)
 {
@@ -267,6 +305,33 @@ static void wide_lay_out(const prefill_run *p, device_memory *mem, const model *
     d->prefill_blocks =
         (prefill_block *)memory_copy(mem, "steps", blocks, sequences * sizeof *blocks);
 }
+
+/* Plans the launch that decodes, if it is one of decode_wide. */
+static int wide_plan(const prefill_run *p, device_memory *mem, const model *m,
+                     const fleet_plan_desc *desc, task_args **tasks, const task_args **device_tasks,
+                     fleet_plan **plan)
+{
+    return decoder_plan(mem, m, &p->wide, wide_graph, desc, tasks, device_tasks, plan);
+}
+static fleet_status wide_launch(fleet_state *state, const fleet_launch_desc *decode,
+                                const task_args *device_tasks)
+{
+    fleet_launch_desc d = *decode;
+    d.threads = PREFILL_THREADS, d.lds_bytes = PREFILL_LDS_BYTES, d.pipeline_bytes = 0;
+    return fleet_launch(state, &d, FLEET_KERNEL_OF(decode_wide), device_tasks);
+}
+#else
+static void wide_lay_out(const prefill_run *p, device_memory *mem, const model *m, batch *all,
+                         uint32_t sequences, const int32_t *tokens, uint32_t line,
+                         const page_table *pages, decoder *d)
+{
+    FLEET_UNUSED(p), FLEET_UNUSED(mem), FLEET_UNUSED(m), FLEET_UNUSED(all), FLEET_UNUSED(sequences),
+        FLEET_UNUSED(tokens);
+    FLEET_UNUSED(line), FLEET_UNUSED(pages), FLEET_UNUSED(d);
+}
+#endif
+
+/* ---- launches ---- */
 
 static int prefill_fail(char *error, const char *why)
 {
@@ -332,21 +397,6 @@ static int prefill_prepare(prefill_run *p, device_memory *mem, const model *m, b
     return prefill_stage_make(&p->tokens, mem, m, &first, first_tokens_graph, plan);
 }
 
-/* Plans the launch that decodes, if it is one of decode_wide. */
-static int wide_plan(const prefill_run *p, device_memory *mem, const model *m,
-                     const fleet_plan_desc *desc, task_args **tasks, const task_args **device_tasks,
-                     fleet_plan **plan)
-{
-    return decoder_plan(mem, m, &p->wide, wide_graph, desc, tasks, device_tasks, plan);
-}
-static fleet_status wide_launch(fleet_state *state, const fleet_launch_desc *decode,
-                                const task_args *device_tasks)
-{
-    fleet_launch_desc d = *decode;
-    d.threads = PREFILL_THREADS, d.lds_bytes = PREFILL_LDS_BYTES, d.pipeline_bytes = 0;
-    return fleet_launch(state, &d, FLEET_KERNEL_OF(decode_wide), device_tasks);
-}
-
 /* Enqueues all steps, and the launch of the first tokens, which is as `decode` by this kernel. The launch that decodes follows
    in the same stream. */
 static fleet_status prefill_launch(prefill_run *p, const fleet_launch_desc *decode,
@@ -356,10 +406,9 @@ static fleet_status prefill_launch(prefill_run *p, const fleet_launch_desc *deco
     fleet_status status;
     if (!p->rows) return FLEET_OK;
     d.steps = p->steps, d.threads = PREFILL_THREADS, d.lds_bytes = PREFILL_LDS_BYTES;
-    status =
-        fleet_launch(&p->prompts.state, &d,
-                     p->d.experts ? FLEET_KERNEL_OF(prefill_experts) : FLEET_KERNEL_OF(prefill),
-                     p->prompts.device_tasks);
+    status = fleet_launch(&p->prompts.state, &d,
+                          p->d.experts ? PREFILL_EXPERTS_KERNEL : FLEET_KERNEL_OF(prefill),
+                          p->prompts.device_tasks);
     if (status || p->is_wide) return status;
     d = *decode, d.steps = 1;
     if (decode->steps) d.trace = NULL; /* it is of the last step */
@@ -383,6 +432,7 @@ static void prefill_free(prefill_run *p)
 }
 #else
 /* Elsewhere the launch that decodes takes the prompts. */
+#define PREFILL_LEAST 1u
 static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d, const model *m,
                             uint32_t sequences)
 {
@@ -417,6 +467,10 @@ static void prefill_free(prefill_run *p)
 {
     FLEET_UNUSED(p);
 }
+#endif /* FLEET_HOST */
+
+#if !defined(FLEET_CUDA)
+/* Elsewhere more sequences than MAX_ROWS decode in rounds. */
 static uint32_t is_wide(const model *m, const prefill_run *p, uint32_t sequences)
 {
     FLEET_UNUSED(m), FLEET_UNUSED(p), FLEET_UNUSED(sequences);
@@ -436,6 +490,6 @@ static fleet_status wide_launch(fleet_state *state, const fleet_launch_desc *dec
     FLEET_UNUSED(state), FLEET_UNUSED(decode), FLEET_UNUSED(device_tasks);
     return FLEET_ERROR_UNSUPPORTED;
 }
-#endif /* FLEET_CUDA */
+#endif
 
 #endif /* QWEN3_PREFILL_H */

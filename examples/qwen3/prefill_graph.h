@@ -1,5 +1,5 @@
 /* prefill_graph.h: what the launches of prompts and of decode_wide (prefill.h) and servers with long chunks (serving_wide.h)
-   have in common: how products are divided, and the graph of the layers. NVIDIA only. */
+   have in common: how products are divided, and the graph of the layers. On AMD GPUs that of prompts alone. */
 #ifndef QWEN3_PREFILL_GRAPH_H
 #define QWEN3_PREFILL_GRAPH_H
 
@@ -7,11 +7,8 @@
 #include "graph.h"
 
 #if defined(FLEET_CUDA)
-/* Floats of a product's parts, at most: there are no more parts of tiles than workers. */
-static uint64_t most_parts(uint64_t workers)
-{
-    return workers * PREFILL_TILE_ROWS * prefill_columns(1);
-}
+#define ATTEND_WIDE wide_set_wide_attend
+#define GATE_WIDE served_wide_gate_wide
 
 /* The largest logits of each worker of a kernel whose steps are one tile. */
 static void wide_best_buffers(decoder *d, device_memory *mem)
@@ -26,49 +23,9 @@ static void wide_best_buffers(decoder *d, device_memory *mem)
             snprintf(mem->error, ERROR_BYTES, "logits: cannot be copied to the device");
 }
 
-/* The shapes of a layer's products. */
-static void prefill_shapes(const model *m, const decoder *d, fleet_linear *shapes)
+static prefill_division divide_expert(const fleet_linear *shape, uint32_t rows, const decoder *d)
 {
-    const uint32_t q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
-    shapes[PREFILL_QKV] = linear_shape_of(q + 2 * kv, d->hidden, 1);
-    shapes[PREFILL_O] = linear_shape_of(d->hidden, q, 1);
-    shapes[PREFILL_GATE_UP] = linear_shape_of(2 * m->ffn, d->hidden, 1);
-    shapes[PREFILL_DOWN] = linear_shape_of(d->hidden, m->ffn, 1);
-    shapes[PREFILL_HEAD] = linear_shape_of(m->head_columns, d->hidden, 1);
-    shapes[PREFILL_ROUTER] = linear_shape_of(d->experts, d->hidden, 1);
-    shapes[PREFILL_EXPERT_UP] = linear_shape_of(2 * m->expert_ffn, d->hidden, 1);
-    shapes[PREFILL_EXPERT_DOWN] = linear_shape_of(d->hidden, m->expert_ffn, 1);
-}
-/* Divides the products of all steps among the workers. *adds: 1: some of o or down have parts. */
-static void prefill_divide_steps(const model *m, const decoder *d, prefill_step *steps, uint32_t n,
-                                 uint32_t *adds)
-{
-    static const epilogue ends[PREFILL_PRODUCTS] = {
-        EPILOGUE_STORE,  EPILOGUE_RESIDUAL, EPILOGUE_SILU, EPILOGUE_RESIDUAL,
-        EPILOGUE_ARGMAX, EPILOGUE_STORE,    EPILOGUE_SILU, EPILOGUE_STORE};
-    fleet_linear shapes[PREFILL_PRODUCTS];
-    prefill_shapes(m, d, shapes);
-    *adds = 0;
-    for (uint32_t i = 0; i < n; i++)
-        for (uint32_t k = 0; k < (d->experts ? PREFILL_PRODUCTS : PREFILL_ROUTER); k++) {
-            const uint32_t is_expert = k == PREFILL_EXPERT_UP || k == PREFILL_EXPERT_DOWN;
-            steps[i].division[k] =
-                is_expert ? prefill_divide_expert(&shapes[k], steps[i].rows, d->top_k, d->experts)
-                          : prefill_divide(&shapes[k], ends[k], steps[i].rows,
-                                           d->chiplets * d->workers, d->two_terms ? TERMS : 1);
-            *adds |= ends[k] == EPILOGUE_RESIDUAL && steps[i].division[k].parts > 1;
-        }
-}
-
-/* After a product that adds to the residual stream: adds up its parts, if there are any. */
-static void append_add(chain *c, const char *name, uint32_t layer, uint32_t product,
-                       const float *next_norm)
-{
-    task_args *task = &c->tasks[c->n - 1];
-    task->product = product;
-    if (!c->d->prefill_adds) return;
-    task = append_task(c, name, layer, prefill_set_prefill_add, FLEET_LEVEL_DEVICE);
-    task->product = product, task->norm = next_norm;
+    return prefill_divide_expert(shape, rows, d->top_k, d->experts);
 }
 
 /* A task that several sets have, with one term or two, has the same number in all: this one stands for all. */
@@ -117,6 +74,73 @@ static void append_sorted_experts(chain *c, const model_layer *l, uint32_t i,
     task = append_task(c, "combine", i, prefill_expert_set_prefill_combine, FLEET_LEVEL_DEVICE);
     task->floats = d->prefill_results, task->norm = next_norm;
 }
+#elif defined(FLEET_HIP)
+/* Models with experts, and steps of more sequences than MAX_ROWS, are NVIDIA's alone. */
+#define ATTEND_WIDE NO_TASK
+#define GATE_WIDE NO_TASK
+static prefill_division divide_expert(const fleet_linear *shape, uint32_t rows, const decoder *d)
+{
+    return prefill_divide(shape, EPILOGUE_STORE, rows, d->chiplets * d->workers, 1);
+}
+static void append_sorted_experts(chain *c, const model_layer *l, uint32_t i,
+                                  const float *next_norm)
+{
+    FLEET_UNUSED(c), FLEET_UNUSED(l), FLEET_UNUSED(i), FLEET_UNUSED(next_norm);
+}
+#endif
+
+#if !defined(FLEET_HOST)
+/* Floats of a product's parts, at most: there are no more parts of tiles than workers. */
+static uint64_t most_parts(uint64_t workers)
+{
+    return workers * PREFILL_TILE_ROWS * prefill_columns(1);
+}
+
+/* The shapes of a layer's products. */
+static void prefill_shapes(const model *m, const decoder *d, fleet_linear *shapes)
+{
+    const uint32_t q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
+    shapes[PREFILL_QKV] = linear_shape_of(q + 2 * kv, d->hidden, 1);
+    shapes[PREFILL_O] = linear_shape_of(d->hidden, q, 1);
+    shapes[PREFILL_GATE_UP] = linear_shape_of(2 * m->ffn, d->hidden, 1);
+    shapes[PREFILL_DOWN] = linear_shape_of(d->hidden, m->ffn, 1);
+    shapes[PREFILL_HEAD] = linear_shape_of(m->head_columns, d->hidden, 1);
+    shapes[PREFILL_ROUTER] = linear_shape_of(d->experts, d->hidden, 1);
+    shapes[PREFILL_EXPERT_UP] = linear_shape_of(2 * m->expert_ffn, d->hidden, 1);
+    shapes[PREFILL_EXPERT_DOWN] = linear_shape_of(d->hidden, m->expert_ffn, 1);
+}
+/* Divides the products of all steps among the workers. *adds: 1: some of o or down have parts. */
+static void prefill_divide_steps(const model *m, const decoder *d, prefill_step *steps, uint32_t n,
+                                 uint32_t *adds)
+{
+    static const epilogue ends[PREFILL_PRODUCTS] = {
+        EPILOGUE_STORE,  EPILOGUE_RESIDUAL, EPILOGUE_SILU, EPILOGUE_RESIDUAL,
+        EPILOGUE_ARGMAX, EPILOGUE_STORE,    EPILOGUE_SILU, EPILOGUE_STORE};
+    fleet_linear shapes[PREFILL_PRODUCTS];
+    prefill_shapes(m, d, shapes);
+    *adds = 0;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < (d->experts ? PREFILL_PRODUCTS : PREFILL_ROUTER); k++) {
+            const uint32_t is_expert = k == PREFILL_EXPERT_UP || k == PREFILL_EXPERT_DOWN;
+            steps[i].division[k] =
+                is_expert ? divide_expert(&shapes[k], steps[i].rows, d)
+                          : prefill_divide(&shapes[k], ends[k], steps[i].rows,
+                                           d->chiplets * d->workers, d->two_terms ? 2 : 1);
+            *adds |=
+                ends[k] == EPILOGUE_RESIDUAL && steps[i].division[k].parts >= PREFILL_ADDED_PARTS;
+        }
+}
+
+/* After a product that adds to the residual stream: adds up its parts, if there are any. */
+static void append_add(chain *c, const char *name, uint32_t layer, uint32_t product,
+                       const float *next_norm)
+{
+    task_args *task = &c->tasks[c->n - 1];
+    task->product = product;
+    if (!c->d->prefill_adds) return;
+    task = append_task(c, name, layer, prefill_set_prefill_add, FLEET_LEVEL_DEVICE);
+    task->product = product, task->norm = next_norm;
+}
 
 /* From the embedding through all layers. */
 static void append_prefill_layers(chain *c)
@@ -132,11 +156,11 @@ static void append_prefill_layers(chain *c)
         const float *next_norm = i + 1 < m->config.layers ? l[1].input_norm : m->norm;
         kv_t *const cache = d->cache + layer_cache_size(d) * i;
         task_args *task;
-        if (d->table && i) append_gate(c, i, served_wide_gate_wide);
+        if (d->table && i) append_gate(c, i, GATE_WIDE);
         task = append_linear(c, "qkv", i, l->qkv, d->x, q + 2 * kv, d->hidden);
         epilogue_store(task, d->qkv, q + 2 * kv);
         if (is_wide)
-            task = append_task(c, "attend", i, wide_set_wide_attend, FLEET_LEVEL_DEVICE);
+            task = append_task(c, "attend", i, ATTEND_WIDE, FLEET_LEVEL_DEVICE);
         else
             task = append_task(c, "heads", i, prefill_set_prefill_heads, FLEET_LEVEL_DEVICE);
         task->q_norm = l->q_norm, task->k_norm = l->k_norm, task->cache = cache;
@@ -155,6 +179,6 @@ static void append_prefill_layers(chain *c)
         append_add(c, "down_add", i, PREFILL_DOWN, next_norm);
     }
 }
-#endif /* FLEET_CUDA */
+#endif /* FLEET_HOST */
 
 #endif /* QWEN3_PREFILL_GRAPH_H */

@@ -21,7 +21,7 @@
 #elif defined(FLEET_HOST)
 #include "host/attention.h"
 #else
-#include "tasks/attention.h"
+#include "amd/prefill.h"
 #endif
 
 #if HAS_RANKS
@@ -54,6 +54,16 @@ typedef task_args served;
 DECODER_DISPATCH(task_args, ALL_TASKS, ALL_STREAMS)
 DECODER_DISPATCH(served, SERVED_TASKS, ALL_STREAMS)
 
+#if !defined(FLEET_HOST)
+/* The tasks that take prompts, numbered like those that decode (prefill.h). */
+#define PREFILL_TASKS(TILE_, P)                                                                    \
+    TILE_(P, prefill_embed)                                                                        \
+    TILE_(P, prefill_linear)                                                                       \
+    TILE_(P, prefill_attend) TILE_(P, prefill_heads) TILE_(P, prefill_add) TILE_(P, prefill_keep)
+typedef task_args prefill_set;
+FLEET_DISPATCH(prefill_set, PREFILL_TASKS)
+#endif
+
 #if defined(FLEET_CUDA)
 /* For models without experts: kernels that have no tasks with experts use fewer registers. */
 #define DENSE_TASKS(TILE_, P)                                                                      \
@@ -78,12 +88,7 @@ typedef task_args served_large_m;
 DECODER_DISPATCH(large_m, LARGE_M_TASKS, LARGE_M_STREAMS)
 DECODER_DISPATCH(served_large_m, SERVED_LARGE_M_TASKS, LARGE_M_STREAMS)
 
-/* The tasks that take prompts, numbered like those that decode (prefill.h). With experts, in a set of their own, they have
-   activations of two terms. */
-#define PREFILL_TASKS(TILE_, P)                                                                    \
-    TILE_(P, prefill_embed)                                                                        \
-    TILE_(P, prefill_linear)                                                                       \
-    TILE_(P, prefill_attend) TILE_(P, prefill_heads) TILE_(P, prefill_add) TILE_(P, prefill_keep)
+/* The same with experts, in a set of their own: they have activations of two terms. */
 #define PREFILL_EXPERT_TASKS(TILE_, P)                                                             \
     TILE_(P, prefill_embed_terms)                                                                  \
     TILE_(P, prefill_linear_terms)                                                                 \
@@ -92,9 +97,7 @@ DECODER_DISPATCH(served_large_m, SERVED_LARGE_M_TASKS, LARGE_M_STREAMS)
     TILE_(P, prefill_add_terms)                                                                    \
     TILE_(P, prefill_keep)                                                                         \
     TILE_(P, prefill_route) TILE_(P, prefill_gather) TILE_(P, prefill_combine)
-typedef task_args prefill_set;
 typedef task_args prefill_expert_set;
-FLEET_DISPATCH(prefill_set, PREFILL_TASKS)
 FLEET_DISPATCH(prefill_expert_set, PREFILL_EXPERT_TASKS)
 
 /* Those that decode many sequences. */

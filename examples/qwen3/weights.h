@@ -215,7 +215,7 @@ static int model_begin(model *m, const qwen3_config *config, fleet_schedule sche
     m->workers = device_workers();
     if (schedule == FLEET_SCHEDULE_STATIC) device_has_wgmma(m, has);
     m->large_m = has[0] && !c->experts && sequences > SMALL_M_ROWS;
-    m->has_prefill = has[1] && m->ranks == 1 && (c->experts || prefill_suits(c->hidden, q, m->ffn));
+    m->has_prefill = has[1] && m->ranks == 1 && prefill_suits(c->experts, c->hidden, q, m->ffn);
     if (c->hidden % BLOCK_K || q % BLOCK_K || c->head_dim % VECTOR || c->head_dim > MAX_HEAD_DIM ||
         c->experts_per_token > MAX_TOP_K) {
         snprintf(m->error, ERROR_BYTES,

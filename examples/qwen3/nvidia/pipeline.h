@@ -82,9 +82,10 @@ typedef char a_chunk_fills_its_slots
 
 /* 1: a kernel of its own takes prompts (nvidia/prefill.h), where the products of a model are whole stages of it. */
 #define HAS_PREFILL HAS_WGMMA
-FLEET_HOST_DEVICE uint32_t prefill_suits(uint32_t hidden, uint32_t q, uint32_t ffn)
+FLEET_HOST_DEVICE uint32_t prefill_suits(uint32_t experts, uint32_t hidden, uint32_t q,
+                                         uint32_t ffn)
 {
-    return hidden % WGMMA_K == 0 && q % WGMMA_K == 0 && ffn % WGMMA_K == 0;
+    return experts || (hidden % WGMMA_K == 0 && q % WGMMA_K == 0 && ffn % WGMMA_K == 0);
 }
 
 /* ---- LDS ---- */

@@ -21,8 +21,10 @@
 #include "../backend_nvidia.h"
 #include "../tasks/sample.h"
 
-#define PREFILL_QUERIES 128u /* of a block of attention */
-#define PREFILL_ROWS 2048u   /* rows of a step, at most */
+#define PREFILL_QUERIES 128u   /* of a block of attention */
+#define PREFILL_ROWS 2048u     /* rows of a step, at most */
+#define PREFILL_LEAST MAX_ROWS /* tokens for which the launches of their own pay */
+#define PREFILL_ADDED_PARTS 2u /* of so many parts, o and down have a task that adds them up */
 #define PREFILL_TILE_ROWS 256u
 #define PREFILL_WARPS 8u
 #define PREFILL_THREADS (PREFILL_WARPS * 32)

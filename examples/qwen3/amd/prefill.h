@@ -1,0 +1,877 @@
+/* amd/prefill.h: the tasks of a kernel that takes chunks of up to PREFILL_ROWS rows of prompts through all layers (MI200, MI300
+   and MI350). It leaves keys and values in the cache, and the residual stream of each prompt's last token.
+
+   A product is divided into tiles of PREFILL_TILE_ROWS rows by 64, 96 or 128 columns, and where these are too few for all
+   workers, a tile's k's into parts (split-K, prefill_divide), which the next task adds up. A wave has every fourth block of 32
+   rows and all columns. It loads its rows from memory to registers, since no other wave needs them, and a quarter of the
+   weights, which all waves exchange through LDS, BLOCK_K k's at a time. Loads are issued XS_AHEAD and WEIGHTS_AHEAD steps
+   before their use, between matrix instructions.
+
+   An instruction multiplies 32 rows and 32 columns by 8 or 16 k's. Where sums are stored as they are, a lane has a column of
+   16 rows, so that the stores of a wave fill lines of memory. Where gates meet ups, it has 16 columns of a row.
+
+   Attention takes blocks of PREFILL_QUERIES queries: some rows, and the heads that share a KV head. The waves of a workgroup
+   share the keys, 32 at a time, and each has a running softmax of its own; afterwards their results are added up through LDS.
+   Sums are added in an order that depends on positions alone. */
+#ifndef QWEN3_AMD_PREFILL_H
+#define QWEN3_AMD_PREFILL_H
+
+#include "../tasks/attention.h"
+
+#define PREFILL_QUERIES 32u /* of a block of attention */
+#define PREFILL_ROWS 2048u  /* rows of a step, at most */
+#define PREFILL_LEAST                                                                              \
+    (MAX_ROWS + 1) /* tokens for which the launches of their own pay: more than one step takes */
+#define PREFILL_TILE_ROWS 256u
+#define PREFILL_WARPS 4u
+#define PREFILL_THREADS (PREFILL_WARPS * 64)
+#define EMBEDDED 256u        /* columns of the residual stream that a wave has at a time */
+#define SQUARED_COLUMNS 256u /* columns whose squares are added up together */
+#define PREFILL_ADDED_PARTS 1u
+#define PARTS_LOADED 8u
+#define LOW_TERM 0u /* activations have one term */
+
+#define MATRIX 32u /* rows and columns of a matrix instruction */
+#define PREFILL_COLUMNS 128u
+#define STEPS_UNROLLED 4u
+#define PREFILL_K (STEPS_UNROLLED * BLOCK_K) /* parts have multiples of so many k's */
+#define WEIGHT_STAGE (PREFILL_COLUMNS * BLOCK_K * 2)
+#define WEIGHT_STAGES 2u
+#define SCALES_AT (WEIGHT_STAGES * WEIGHT_STAGE)
+/* The sums of a block of elements of all waves, twice; and the maximum and the denominator of each query and wave. */
+#define FLASH_SUMS (PREFILL_WARPS * MATRIX * PREFILL_QUERIES)
+#define FLASH_BYTES ((2 * FLASH_SUMS + 2 * PREFILL_WARPS * PREFILL_QUERIES) * 4)
+#define PREFILL_LDS_BYTES FLASH_BYTES
+typedef char prefill_lds_fits[SCALES_AT + PREFILL_TILE_ROWS * 4 <= PREFILL_LDS_BYTES ? 1 : -1];
+
+/* [row / PREFILL_TILE_ROWS][k / VECTOR][row][VECTOR]: 32 rows of VECTOR k's are neighbours, as a wave loads them. */
+FLEET_HOST_DEVICE size_t prefill_at(uint32_t row, uint32_t k, uint32_t width, const uint32_t terms)
+{
+    const size_t tile = row / PREFILL_TILE_ROWS;
+    FLEET_UNUSED(terms);
+    return ((tile * (width / VECTOR) + k / VECTOR) * PREFILL_TILE_ROWS + row % PREFILL_TILE_ROWS) *
+               VECTOR +
+           k % VECTOR;
+}
+FLEET_DEVICE uint32_t own_lane(void)
+{
+    return fleet_lane();
+}
+FLEET_DEVICE uint32_t own_warp(void)
+{
+    return wave_uniform(fleet_wave_id());
+}
+
+/* ---- work ---- */
+
+/* Sums of squares of a row: as many as the columns have, and zeros up to a vector. */
+FLEET_HOST_DEVICE uint32_t squares_of(uint32_t hidden)
+{
+    return ceil_div(hidden, 4 * SQUARED_COLUMNS) * 4;
+}
+
+FLEET_DEVICE uint32_t prefill_worker(const fleet_ctx *ctx)
+{
+    return ctx->slice + ctx->tile_index * ctx->slices;
+}
+FLEET_DEVICE uint32_t prefill_workers(const fleet_ctx *ctx)
+{
+    return ctx->tile_num * ctx->slices;
+}
+FLEET_DEVICE const prefill_step *prefill_step_of(const fleet_ctx *ctx, const decoder *d)
+{
+    return d->prefill + (d->prefill_stays ? 0 : ctx->step);
+}
+
+/* The work items of a product. Item i is part i % parts of tile i / parts; tile t has rows t % across and columns t / across, so
+   that workers that run at the same time share weights. */
+typedef struct prefill_items {
+    uint32_t across, parts, part_k, items;
+} prefill_items;
+FLEET_DEVICE prefill_items prefill_items_of(const task_args *task, const prefill_division *by,
+                                            uint32_t rows)
+{
+    prefill_items t;
+    t.across = ceil_div(rows, PREFILL_TILE_ROWS), t.parts = by->parts, t.part_k = by->part_k;
+    t.items = t.across * ceil_div(task->shape.n, by->width) * by->parts;
+    return t;
+}
+/* First row, first column, and range of k's of an item. */
+typedef struct prefill_item {
+    uint32_t part, row, column, k, end;
+} prefill_item;
+FLEET_DEVICE prefill_item prefill_item_of(const task_args *task, const prefill_items *t, uint32_t i,
+                                          const uint32_t width)
+{
+    const uint32_t tile = i / t->parts, column = tile / t->across, all = task->shape.k;
+    prefill_item item;
+    item.part = i - tile * t->parts;
+    item.row = (tile - column * t->across) * PREFILL_TILE_ROWS, item.column = column * width;
+    item.k = item.part * t->part_k;
+    item.end = all - item.k < t->part_k ? all : item.k + t->part_k;
+    return item;
+}
+
+/* ---- the residual stream ---- */
+
+/* Stores a lane's four columns of the residual stream from c on, the next product's input and, by each lane that begins
+   SQUARED_COLUMNS, the sum of squares. All lanes call it. is_there: 1: the lane has columns. */
+FLEET_DEVICE void store_columns(const decoder *d, const float *norms, uint32_t r, uint32_t c,
+                                vec4 h, uint32_t is_there, const uint32_t terms)
+{
+    float squares = 0;
+    if (is_there) {
+        const vec4 norm = load_vec4(norms + c);
+        vec4 next;
+        for (uint32_t j = 0; j < 4; j++) {
+            next.value[j] = h.value[j] * norm.value[j];
+            squares += h.value[j] * h.value[j];
+        }
+        store_vec4(d->h + (size_t)r * d->hidden + c, h);
+        store_acts(d->x + prefill_at(r, c, d->hidden, terms), terms == 2 ? LOW_TERM : 0, next);
+    }
+    UNROLLED
+    for (uint32_t bit = 1; bit < SQUARED_COLUMNS / 4; bit *= 2) squares += lane_xor(squares, bit);
+    if (c % SQUARED_COLUMNS == 0 && is_there)
+        d->squares[(size_t)r * squares_of(d->hidden) + c / SQUARED_COLUMNS] = squares;
+}
+
+FLEET_DEVICE void embed_rows(const fleet_ctx *ctx, const task_args *args, const uint32_t terms)
+{
+    const decoder *d = &args->d;
+    const prefill_step *step = prefill_step_of(ctx, d);
+    const uint32_t parts = ceil_div(d->hidden, EMBEDDED);
+    for (uint32_t i = prefill_worker(ctx) * PREFILL_WARPS + own_warp(); i < step->rows * parts;
+         i += prefill_workers(ctx) * PREFILL_WARPS) {
+        const uint32_t r = i / parts, c = i % parts * EMBEDDED + own_lane() * 4;
+        const token_row *row = d->prefill_rows + step->first + r;
+        const uint32_t is_there = c < d->hidden;
+        vec4 h = {{0, 0, 0, 0}};
+        if (is_there) {
+            const bf16 *from = d->embedding + (size_t)(uint32_t)row->token * d->hidden + c;
+            for (uint32_t j = 0; j < 4; j++) h.value[j] = float_of_bf16(from[j]);
+        }
+        store_columns(d, args->norm, r, c, h, is_there, terms);
+    }
+}
+
+/* Adds the parts of a product to the residual stream, in their order. A warp has EMBEDDED columns of ADDED rows, whose loads
+   overlap. */
+#define ADDED 2u
+FLEET_DEVICE void add_parts(const fleet_ctx *ctx, const task_args *args, const uint32_t terms)
+{
+    const decoder copy = args->d, *const d = &copy; /* in registers: see prefill_heads */
+    const float *const norm = args->norm;
+    const prefill_step *step = prefill_step_of(ctx, d);
+    const uint32_t parts = step->division[args->product].parts, rows = step->rows;
+    const uint32_t across = ceil_div(d->hidden, EMBEDDED), all = ceil_div(rows, ADDED) * across;
+    if (parts < PREFILL_ADDED_PARTS) return;
+    for (uint32_t i = prefill_worker(ctx) * PREFILL_WARPS + own_warp(); i < all;
+         i += prefill_workers(ctx) * PREFILL_WARPS) {
+        const uint32_t row = i / across * ADDED, c = i % across * EMBEDDED + own_lane() * 4;
+        const uint32_t own = c < d->hidden ? (rows - row < ADDED ? rows - row : ADDED) : 0;
+        const float *const first = d->qkv + (size_t)row * d->hidden + c;
+        vec4 h[ADDED];
+        UNROLLED
+        for (uint32_t n = 0; n < ADDED; n++) {
+            for (uint32_t j = 0; j < 4; j++) h[n].value[j] = 0;
+            if (n < own) h[n] = load_vec4(d->h + (size_t)(row + n) * d->hidden + c);
+        }
+        ROLLED
+        for (uint32_t p = 0; p < parts; p += PARTS_LOADED) {
+            vec4 part[PARTS_LOADED][ADDED];
+            UNROLLED
+            for (uint32_t k = 0; k < PARTS_LOADED * ADDED; k++) {
+                const uint32_t q = k / ADDED, n = k % ADDED;
+                for (uint32_t j = 0; j < 4; j++) part[q][n].value[j] = 0;
+                if (n < own && p + q < parts)
+                    part[q][n] = load_vec4(first + ((size_t)(p + q) * rows + n) * d->hidden);
+            }
+            UNROLLED
+            for (uint32_t k = 0; k < PARTS_LOADED * ADDED * 4; k++)
+                h[k / 4 % ADDED].value[k % 4] += part[k / 4 / ADDED][k / 4 % ADDED].value[k % 4];
+        }
+        UNROLLED
+        for (uint32_t n = 0; n < ADDED; n++)
+            store_columns(d, norm, row + n, c, h[n], n < own, terms);
+    }
+}
+
+/* Keeps the residual stream of prompts' last tokens, which the next step overwrites: a warp copies EMBEDDED columns. */
+FLEET_DEVICE void keep_rows(const fleet_ctx *ctx, const task_args *args)
+{
+    const decoder *d = &args->d;
+    const prefill_step *step = prefill_step_of(ctx, d);
+    const uint32_t parts = ceil_div(d->hidden, EMBEDDED);
+    for (uint32_t i = prefill_worker(ctx) * PREFILL_WARPS + own_warp(); i < step->ends * parts;
+         i += prefill_workers(ctx) * PREFILL_WARPS) {
+        const prefill_end *end = d->prefill_ends + step->first_end + i / parts;
+        const uint32_t c = i % parts * EMBEDDED + own_lane() * 4;
+        if (c < d->hidden)
+            store_vec4(d->prefill_last + (size_t)end->sequence * d->hidden + c,
+                       load_vec4(d->h + (size_t)end->row * d->hidden + c));
+    }
+}
+
+/* Columns of a tile, at most. */
+FLEET_HOST_DEVICE uint32_t prefill_columns(const uint32_t terms)
+{
+    FLEET_UNUSED(terms);
+    return PREFILL_COLUMNS;
+}
+#define PREFILL_PARTS 16u /* at most */
+/* Cycles that a worker takes to begin and to end a tile, and bytes of parts that it stores and loads in one. */
+#define PREFILL_ITEM 8000u
+#define PREFILL_BYTES_PER_CYCLE 12u
+/* Divides a product of `rows` rows so that the worker with the most tiles takes the least time: 1,024 multiplications a cycle,
+   and to store and load parts. Gates and ups are not summed up anywhere else, so they have one part. */
+FLEET_HOST_DEVICE prefill_division prefill_divide(const fleet_linear *shape, epilogue end,
+                                                  uint32_t rows, uint32_t workers, uint32_t terms)
+{
+    const uint32_t across = ceil_div(rows, PREFILL_TILE_ROWS), k = shape->k;
+    const uint32_t tile_rows =
+        rows <= PREFILL_TILE_ROWS / 2 ? PREFILL_TILE_ROWS / 2 : PREFILL_TILE_ROWS;
+    const uint64_t sums_bytes = (uint64_t)rows * shape->n * sizeof(float) / workers;
+    const uint32_t is_silu = end == EPILOGUE_SILU;
+    prefill_division best = {0, 0, 0};
+    uint64_t least = UINT64_MAX;
+    FLEET_UNUSED(terms);
+    for (uint32_t width = is_silu ? 64 : PREFILL_COLUMNS; width <= PREFILL_COLUMNS; width += 32) {
+        const uint32_t tiles = across * ceil_div(shape->n, width);
+        for (uint32_t wanted = 1; wanted <= (is_silu ? 1 : PREFILL_PARTS); wanted++) {
+            const uint32_t part_k = ceil_div(ceil_div(k, wanted), PREFILL_K) * PREFILL_K;
+            const uint32_t parts = ceil_div(k, part_k);
+            uint64_t cycles;
+            if (parts > 1 && tiles * parts > workers) break;
+            cycles = ceil_div(tiles * parts, workers) *
+                         ((uint64_t)part_k * tile_rows * width / 1024 + PREFILL_ITEM) +
+                     2 * parts * sums_bytes / PREFILL_BYTES_PER_CYCLE;
+            if (cycles >= least) continue;
+            least = cycles;
+            best.width = width, best.parts = parts, best.part_k = part_k;
+        }
+    }
+    return best;
+}
+
+/* ---- products ---- */
+
+typedef float sums16 __attribute__((ext_vector_type(16)));
+/* LDS with its address space spelled out: while a flat access is pending, the wave waits for all of its loads. */
+typedef __attribute__((address_space(3))) char lds_byte;
+typedef __attribute__((address_space(3))) words4 lds_words;
+typedef __attribute__((address_space(3))) float lds_float;
+typedef act_t acts4 __attribute__((ext_vector_type(4)));
+typedef __attribute__((address_space(3))) floats4 lds_floats;
+typedef __attribute__((address_space(1))) float device_float; /* likewise device memory */
+
+/* Adds the product of BLOCK_K / 2 k's of 32 rows of `a` and 32 of `b`, of which a lane has eight: lane l of row l % 32. The lane
+   receives column l % 32 (a row of b) of rows 8 (i / 4) + 4 (l / 32) + i % 4. half: 0, 1: see STEP_HALVES. */
+#if defined(__gfx950__)
+#define STEP_HALVES 1u
+#else
+#define STEP_HALVES 2u /* an instruction takes four of a lane's k's */
+#endif
+FLEET_DEVICE sums16 multiply_32(words4 a, words4 b, sums16 sum, const uint32_t half)
+{
+#if defined(__gfx950__)
+    typedef __bf16 operand8 __attribute__((ext_vector_type(8)));
+    FLEET_UNUSED(half);
+    return __builtin_amdgcn_mfma_f32_32x32x16_bf16((operand8)a, (operand8)b, sum, 0, 0, 0);
+#else
+    typedef short operand8 __attribute__((ext_vector_type(8)));
+    const operand8 x = (operand8)a, y = (operand8)b;
+    if (half) return __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(x.hi, y.hi, sum, 0, 0, 0);
+    return __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(x.lo, y.lo, sum, 0, 0, 0);
+#endif
+}
+
+#define BLOCK_ROWS (PREFILL_WARPS * MATRIX) /* rows between a wave's blocks of 32 */
+#define MAX_ROW_BLOCKS (PREFILL_TILE_ROWS / BLOCK_ROWS)
+#define MAX_COLUMN_BLOCKS (PREFILL_COLUMNS / MATRIX)
+#define MAX_WEIGHT_LOADS (PREFILL_COLUMNS / TILE_N / PREFILL_WARPS)
+#define XS_AHEAD 3u
+#define WEIGHTS_AHEAD 6u /* two of these steps are in LDS */
+#define WEIGHTS_HELD (WEIGHTS_AHEAD - WEIGHT_STAGES)
+typedef char the_steps_take_turns
+    [STEPS_UNROLLED % WEIGHTS_HELD == 0 && STEPS_UNROLLED > XS_AHEAD &&WEIGHT_STAGES == 2 ? 1 : -1];
+
+/* A wave's operands: of STEPS_UNROLLED steps the rows, of WEIGHTS_HELD its part of the weights, and of two all weights. */
+typedef struct product_operands {
+    words4 x[STEPS_UNROLLED][MAX_ROW_BLOCKS * 2];
+    words4 held[WEIGHTS_HELD][MAX_WEIGHT_LOADS];
+    words4 weights[WEIGHT_STAGES][MAX_COLUMN_BLOCKS * 2];
+} product_operands;
+/* Where they come from. Offsets in bytes, those of the lane. */
+typedef struct product_source {
+    const act_t *x;
+    const bf16 *weights[MAX_WEIGHT_LOADS];
+    lds_byte *lds;
+    uint32_t x_bytes, steps;
+    uint32_t copied, read; /* in a stage: what the lane copies, and reads */
+} product_source;
+
+/* Loads number i of the wave's rows of a step: block i / 2, VECTOR k's of each half of the wave, and 16 further ones. After the last
+   step, that again. */
+FLEET_DEVICE void load_x(product_operands *o, const product_source *from, uint32_t step,
+                         const uint32_t slot, const uint32_t i)
+{
+    const uint32_t at = step < from->steps ? step : from->steps - 1;
+    const act_t *x = from->x + (size_t)at * BLOCK_K * PREFILL_TILE_ROWS;
+    o->x[slot][i] = load_words(
+        x, from->x_bytes + (i / 2 * BLOCK_ROWS + i % 2 * 2 * PREFILL_TILE_ROWS) * VECTOR * 2);
+}
+FLEET_DEVICE void load_held(product_operands *o, const product_source *from, uint32_t step,
+                            const uint32_t slot, const uint32_t i)
+{
+    const uint32_t at = step < from->steps ? step : from->steps - 1;
+    o->held[slot][i] =
+        load_words(from->weights[i] + (size_t)at * BLOCK_K * TILE_N, fleet_lane() * 16);
+}
+/* After the last step, zeros: the products of the steps that fill up the last PREFILL_K k's. */
+FLEET_DEVICE void store_weights(const product_source *from, words4 words, uint32_t step,
+                                const uint32_t stage, const uint32_t i)
+{
+    const words4 zeros = {0, 0, 0, 0};
+    *(lds_words *)(from->lds + stage * WEIGHT_STAGE + i * PREFILL_WARPS * BLOCK_BYTES +
+                   from->copied) = step < from->steps ? words : zeros;
+}
+FLEET_DEVICE void read_weights(product_operands *o, const product_source *from,
+                               const uint32_t stage, const uint32_t i)
+{
+    o->weights[stage][i] =
+        *(const lds_words *)(from->lds + stage * WEIGHT_STAGE + i / 2 * 2 * BLOCK_BYTES +
+                             i % 2 * BLOCK_BYTES / 2 + from->read);
+}
+/* The wave's accesses to LDS are complete, and then those of all. The compiler must know that they are: while an access of which
+   it cannot tell that it is not to LDS may be pending, it waits for all loads. The empty statements keep accesses on their side. */
+FLEET_DEVICE void exchange_weights(void)
+{
+    __asm__ volatile("" ::: "memory");
+    __builtin_amdgcn_s_waitcnt(NO_LDS_PENDING);
+    __builtin_amdgcn_s_barrier();
+    __asm__ volatile("" ::: "memory");
+}
+#define NOTHING_PENDING 0x0070 /* s_waitcnt vmcnt(0) lgkmcnt(0) */
+
+/* Multiplies a step, number `turn` of each STEPS_UNROLLED. Between its matrix instructions, which leave the wave time for others, it
+   reads the weights of the next step from LDS, loads rows, and passes on and loads its part of weights: for these it has waited
+   WEIGHTS_HELD - 1 steps. Loads return in the order of their issue, which scheduling barriers keep. */
+FLEET_DEVICE void multiply_step(product_operands *o, const product_source *from, uint32_t step,
+                                const uint32_t turn, sums16 (*sum)[MAX_COLUMN_BLOCKS],
+                                const uint32_t row_blocks, const uint32_t column_blocks,
+                                const uint32_t is_gated)
+{
+    const uint32_t reads = column_blocks * 2, xs = row_blocks * 2,
+                   loads = ceil_div(reads, PREFILL_WARPS), others = reads + xs + 2 * loads;
+    const uint32_t products = row_blocks * column_blocks * 2 * STEP_HALVES,
+                   each = ceil_div(others, products);
+    const uint32_t stage = turn % WEIGHT_STAGES, slot = (turn + WEIGHT_STAGES) % WEIGHTS_HELD;
+    UNROLLED
+    for (uint32_t m = 0; m < products; m++) {
+        const uint32_t block = m % (row_blocks * column_blocks), r = block / column_blocks,
+                       c = block % column_blocks, n = m / (row_blocks * column_blocks),
+                       pair = n / STEP_HALVES;
+        const words4 x = o->x[turn][r * 2 + pair], w = o->weights[stage][c * 2 + pair];
+        sum[r][c] = is_gated ? multiply_32(w, x, sum[r][c], n % STEP_HALVES)
+                             : multiply_32(x, w, sum[r][c], n % STEP_HALVES);
+        __builtin_amdgcn_sched_barrier(0);
+        UNROLLED
+        for (uint32_t i = m * each; i < (m + 1) * each && i < others; i++) {
+            if (i < reads)
+                read_weights(o, from, 1 - stage, i);
+            else if (i < reads + xs)
+                load_x(o, from, step + XS_AHEAD, (turn + XS_AHEAD) % STEPS_UNROLLED, i - reads);
+            else if (i < reads + xs + loads)
+                store_weights(from, o->held[slot][i - reads - xs], step + WEIGHT_STAGES, stage,
+                              i - reads - xs);
+            else
+                load_held(o, from, step + WEIGHTS_AHEAD, slot, i - reads - xs - loads);
+            __builtin_amdgcn_sched_barrier(0);
+        }
+    }
+    exchange_weights();
+    __builtin_amdgcn_sched_barrier(0);
+}
+
+/* The scale of the thread's row: 1 / root mean square. */
+FLEET_DEVICE float prefill_scale(const task_args *task, uint32_t row, uint32_t rows)
+{
+    const uint32_t all = squares_of(task->d.hidden);
+    float sum = 0;
+    if (!task->rmsnorm || row >= rows) return 1;
+    for (uint32_t i = 0; i < all; i += 16) {
+        floats4 some[4];
+        UNROLLED
+        for (uint32_t n = 0; n < 4; n++) {
+            const uint32_t at = i + n * 4;
+            some[n] = load_floats(task->d.squares, (row * all + (at < all ? at : i)) * 4);
+        }
+        UNROLLED
+        for (uint32_t n = 0; n < 4; n++)
+            if (i + n * 4 < all) sum += (some[n][0] + some[n][1]) + (some[n][2] + some[n][3]);
+    }
+    return 1 / sqrtf(sum / (float)task->d.hidden + task->d.eps);
+}
+
+/* Stores a part of the product, [rows][columns]. A lane has a column of each block. is_whole, a constant: 1: all rows and columns of
+   the tile exist. */
+FLEET_DEVICE void store_part(const task_args *task, const sums16 (*sum)[MAX_COLUMN_BLOCKS],
+                             const lds_float *scales, const prefill_item *item, uint32_t rows,
+                             uint32_t columns, const uint32_t row_blocks,
+                             const uint32_t column_blocks, const uint32_t is_whole)
+{
+    const uint32_t lane = own_lane() % MATRIX, four = own_lane() / MATRIX * 4;
+    const uint32_t own_bytes = (four * columns + lane) * 4;
+    UNROLLED
+    for (uint32_t b = 0; b < row_blocks; b++) {
+        UNROLLED
+        for (uint32_t i = 0; i < 16; i++) {
+            const uint32_t first = b * BLOCK_ROWS + own_warp() * MATRIX + i / 4 * 8 + i % 4;
+            const uint32_t row = wave_uniform(item->row + first);
+            const float scale = scales[first + four];
+            __attribute__((address_space(1))) char *to =
+                (__attribute__((address_space(1))) char *)(task->d.qkv + item->column +
+                                                           ((size_t)item->part * rows + row) *
+                                                               columns);
+            UNROLLED
+            for (uint32_t c = 0; c < column_blocks; c++)
+                if (is_whole || (row + four < rows && item->column + c * MATRIX + lane < columns))
+                    *(device_float *)(to + own_bytes + c * MATRIX * 4) = sum[b][c][i] * scale;
+        }
+    }
+}
+/* Stores silu(gate) * up, the input of the next product. A lane has a row of each block, and of a tile of TILE_N columns four
+   gates and their ups. */
+FLEET_DEVICE void store_gated(const task_args *task, const sums16 (*sum)[MAX_COLUMN_BLOCKS],
+                              const lds_float *scales, const prefill_item *item, uint32_t rows,
+                              const uint32_t row_blocks, const uint32_t column_blocks)
+{
+    UNROLLED
+    for (uint32_t b = 0; b < row_blocks; b++) {
+        const uint32_t own = b * BLOCK_ROWS + own_warp() * MATRIX + own_lane() % MATRIX,
+                       row = item->row + own;
+        const float scale = scales[own];
+        UNROLLED
+        for (uint32_t t = 0; t < 2 * column_blocks; t++) {
+            const uint32_t column = (item->column + t * TILE_N) / 2 + own_lane() / MATRIX * 4;
+            acts4 gated;
+            UNROLLED
+            for (uint32_t j = 0; j < 4; j++) {
+                const float gate = sum[b][t / 2][t % 2 * 8 + j] * scale,
+                            up = sum[b][t / 2][t % 2 * 8 + 4 + j] * scale;
+                gated[j] = act_of_float(gate * up * __builtin_amdgcn_rcpf(1 + fast_exp(-gate)));
+            }
+            if (row < rows && column < task->columns)
+                *(__attribute__((address_space(1)))
+                  acts4 *)(task->acts + prefill_at(row, column, task->columns, 1)) = gated;
+        }
+    }
+}
+
+/* row_blocks: of 32 rows that a wave has; column_blocks: of 32 columns; is_gated: 1: gates and ups, whose lanes have rows instead of
+   columns. All are constants. Blocks that do not exist are multiplied too; their sums are ignored. */
+FLEET_DEVICE void prefill_product(const fleet_ctx *ctx, const task_args *task,
+                                  const prefill_items *t, uint32_t rows, const uint32_t row_blocks,
+                                  const uint32_t column_blocks, const uint32_t is_gated)
+{
+    const uint32_t lane = own_lane(), wave = own_warp(), half = lane / MATRIX, own = lane % MATRIX;
+    const uint32_t tiles = column_blocks * 2, loads = ceil_div(tiles, PREFILL_WARPS),
+                   last_tile = task->shape.n / TILE_N - 1;
+    const uint32_t columns =
+        task->epilogue == EPILOGUE_RESIDUAL ? task->d.hidden : task->columns; /* of parts */
+    lds_float *scales = (lds_float *)((lds_byte *)ctx->lds + SCALES_AT);
+    for (uint32_t i = prefill_worker(ctx); i < t->items; i += prefill_workers(ctx)) {
+        const prefill_item item = prefill_item_of(task, t, i, column_blocks * MATRIX);
+        product_source from;
+        product_operands o;
+        words4 first[WEIGHT_STAGES][MAX_WEIGHT_LOADS];
+        sums16 sum[MAX_ROW_BLOCKS][MAX_COLUMN_BLOCKS];
+        float scale;
+        uint32_t step = 0;
+        __builtin_amdgcn_s_waitcnt(NOTHING_PENDING);
+        from.lds = (lds_byte *)ctx->lds;
+        from.steps = wave_uniform((item.end - item.k) / BLOCK_K);
+        from.x = task->x + (size_t)item.row * task->shape.k + (size_t)item.k * PREFILL_TILE_ROWS;
+        from.x_bytes = (half * PREFILL_TILE_ROWS + wave * MATRIX + own) * VECTOR * 2;
+        from.copied = wave * BLOCK_BYTES + lane * 16;
+        from.read = own / TILE_N * BLOCK_BYTES + (half * TILE_N + own % TILE_N) * 16;
+        UNROLLED
+        for (uint32_t n = 0; n < loads; n++) {
+            /* 96 columns: instead of a second tile two waves load their first one again, which hits the cache */
+            const uint32_t mine =
+                               wave + n * PREFILL_WARPS < tiles ? wave + n * PREFILL_WARPS : wave,
+                           tile = wave_uniform(item.column / TILE_N + mine);
+            from.weights[n] =
+                panel_weights(task, tile < last_tile ? tile : last_tile) + (size_t)item.k * TILE_N;
+        }
+        scale = prefill_scale(task, item.row + ctx->thread, rows);
+        UNROLLED
+        for (uint32_t s = 0; s < WEIGHT_STAGES; s++) {
+            UNROLLED
+            for (uint32_t n = 0; n < loads; n++) {
+                const uint32_t at = s < from.steps ? s : from.steps - 1;
+                first[s][n] = load_words(from.weights[n] + at * BLOCK_K * TILE_N, lane * 16);
+                __builtin_amdgcn_sched_barrier(0);
+            }
+        }
+        UNROLLED
+        for (uint32_t n = 0; n < XS_AHEAD * row_blocks * 2; n++) {
+            load_x(&o, &from, n / (row_blocks * 2), n / (row_blocks * 2), n % (row_blocks * 2));
+            __builtin_amdgcn_sched_barrier(0);
+        }
+        UNROLLED
+        for (uint32_t n = 0; n < WEIGHTS_HELD * loads; n++) {
+            const uint32_t s = WEIGHT_STAGES + n / loads;
+            load_held(&o, &from, s, s % WEIGHTS_HELD, n % loads);
+            __builtin_amdgcn_sched_barrier(0);
+        }
+        UNROLLED
+        for (uint32_t n = 0; n < row_blocks * column_blocks; n++)
+            sum[n / column_blocks][n % column_blocks] = (sums16)(0.0f);
+        if (i != prefill_worker(ctx))
+            fleet_barrier(ctx); /* the last item's scales have been read */
+        scales[ctx->thread] = scale;
+        UNROLLED
+        for (uint32_t n = 0; n < WEIGHT_STAGES * loads; n++)
+            store_weights(&from, first[n / loads][n % loads], n / loads, n / loads, n % loads);
+        exchange_weights();
+        UNROLLED
+        for (uint32_t n = 0; n < tiles; n++) read_weights(&o, &from, 0, n);
+        exchange_weights(); /* the first step stores to what was read */
+        do {
+            UNROLLED
+            for (uint32_t u = 0; u < STEPS_UNROLLED; u++)
+                multiply_step(&o, &from, step + u, u, sum, row_blocks, column_blocks, is_gated);
+            step += STEPS_UNROLLED;
+        } while (step < from.steps);
+        if (is_gated)
+            store_gated(task, sum, scales, &item, rows, row_blocks, column_blocks);
+        else if (item.row + row_blocks * BLOCK_ROWS <= rows &&
+                 item.column + column_blocks * MATRIX <= columns)
+            store_part(task, sum, scales, &item, rows, columns, row_blocks, column_blocks, 1);
+        else
+            store_part(task, sum, scales, &item, rows, columns, row_blocks, column_blocks, 0);
+    }
+}
+
+FLEET_TILE(prefill_linear, task_args)
+{
+    const prefill_step *step = prefill_step_of(&ctx, &args->d);
+    const prefill_division *by = &step->division[args->product];
+    const uint32_t rows = wave_uniform(step->rows), width = wave_uniform(by->width),
+                   is_small = rows <= BLOCK_ROWS;
+    const prefill_items t = prefill_items_of(args, by, rows);
+    FLEET_UNUSED(at);
+    if (args->epilogue != EPILOGUE_SILU && is_small)
+        prefill_product(&ctx, args, &t, rows, 1, 4, 0);
+    else if (args->epilogue != EPILOGUE_SILU)
+        prefill_product(&ctx, args, &t, rows, 2, 4, 0);
+    else if (is_small && width == 64)
+        prefill_product(&ctx, args, &t, rows, 1, 2, 1);
+    else if (is_small && width == 96)
+        prefill_product(&ctx, args, &t, rows, 1, 3, 1);
+    else if (is_small)
+        prefill_product(&ctx, args, &t, rows, 1, 4, 1);
+    else if (width == 64)
+        prefill_product(&ctx, args, &t, rows, 2, 2, 1);
+    else if (width == 96)
+        prefill_product(&ctx, args, &t, rows, 2, 3, 1);
+    else
+        prefill_product(&ctx, args, &t, rows, 2, 4, 1);
+    return FLEET_OK;
+}
+FLEET_TILE(prefill_embed, task_args)
+{
+    FLEET_UNUSED(at);
+    embed_rows(&ctx, args, 1);
+    return FLEET_OK;
+}
+FLEET_TILE(prefill_add, task_args)
+{
+    FLEET_UNUSED(at);
+    add_parts(&ctx, args, 1);
+    return FLEET_OK;
+}
+FLEET_TILE(prefill_keep, task_args)
+{
+    FLEET_UNUSED(at);
+    keep_rows(&ctx, args);
+    return FLEET_OK;
+}
+
+/* ---- queries, keys and values ---- */
+
+/* A lane's part of a head: four elements of each half. LANES_PER_ROW lanes share a head. */
+typedef struct head_fours {
+    floats4 low, high;
+} head_fours;
+typedef char lanes_have_all_elements[LANES_PER_ROW * 4 >= MAX_HEAD_DIM / 2 ? 1 : -1];
+
+/* The parts of a head's sums, added up in their order. stride: floats between parts. */
+#define HEAD_PARTS 5u /* loaded at a time */
+FLEET_DEVICE head_fours add_head(const float *from, uint32_t half, uint32_t parts, size_t stride)
+{
+    head_fours sum;
+    sum.low = load_floats(from, 0), sum.high = load_floats(from + half, 0);
+    ROLLED
+    for (uint32_t p = 1; p < parts; p += HEAD_PARTS) {
+        floats4 low[HEAD_PARTS], high[HEAD_PARTS];
+        UNROLLED
+        for (uint32_t n = 0; n < HEAD_PARTS; n++) {
+            const float *next = from + (p + n < parts ? p + n : p) * stride;
+            low[n] = load_floats(next, 0), high[n] = load_floats(next + half, 0);
+        }
+        UNROLLED
+        for (uint32_t n = 0; n < HEAD_PARTS; n++)
+            if (p + n < parts) sum.low += low[n], sum.high += high[n];
+    }
+    return sum;
+}
+FLEET_DEVICE void store_halves(kv_t *to, const float *values)
+{
+    kv_t some[4];
+    for (uint32_t j = 0; j < 4; j++) some[j] = kv_of_float(values[j]);
+    memcpy(to, some, sizeof some);
+}
+
+/* Applies norm and RoPE, LANES_PER_ROW lanes to a head. Queries replace themselves as scaled f16; keys and values go to their page. */
+FLEET_TILE(prefill_heads, task_args)
+{
+    const decoder copy = args->d, *const d = &copy; /* not to be loaded again after each store */
+    const float *const k_norm = args->k_norm, *const q_norm = args->q_norm;
+    kv_t *const cache = args->cache;
+    const prefill_step *step = prefill_step_of(&ctx, d);
+    const uint32_t heads = d->heads + d->kv_heads, dim = d->head_dim, half = dim / 2;
+    const uint32_t width = (d->heads + 2 * d->kv_heads) * dim, own = ctx.threads / LANES_PER_ROW,
+                   lane = ctx.thread % LANES_PER_ROW * 4, is_there = lane < half,
+                   j = is_there ? lane : 0;
+    const uint32_t all = step->rows * heads, parts = step->division[PREFILL_QKV].parts;
+    const size_t stride = (size_t)step->rows * width; /* between parts of the product */
+    FLEET_UNUSED(at);
+    for (uint32_t i = prefill_worker(&ctx) * own + ctx.thread / LANES_PER_ROW; i < all;
+         i += prefill_workers(&ctx) * own) {
+        const uint32_t r = i / heads, head = i - r * heads, is_query = head < d->heads;
+        const token_row *row = d->prefill_rows + step->first + r;
+        float *from = d->qkv + (size_t)r * width + head * dim;
+        const float *norm = (is_query ? q_norm : k_norm) + j,
+                    *rope = d->rope + (size_t)(uint32_t)row->position * dim + 2 * j;
+        const head_fours x = add_head(from + j, half, parts, stride);
+        const floats4 norms[2] = {load_floats(norm, 0), load_floats(norm + half, 0)},
+                      turns[2] = {load_floats(rope, 0), load_floats(rope + 4, 0)};
+        float low[4], high[4], squares = 0, scale;
+        for (uint32_t e = 0; e < 4; e++) squares += x.low[e] * x.low[e] + x.high[e] * x.high[e];
+        scale = 1 / sqrtf(row_sum(is_there ? squares : 0) / (float)dim + d->eps);
+        if (is_query) scale *= d->root;
+        for (uint32_t e = 0; e < 4; e++) {
+            const float a = x.low[e] * scale * norms[0][e], b = x.high[e] * scale * norms[1][e],
+                        cosine = turns[e / 2][e % 2 * 2], sine = turns[e / 2][e % 2 * 2 + 1];
+            low[e] = a * cosine - b * sine, high[e] = b * cosine + a * sine;
+        }
+        if (!is_there) continue;
+        if (is_query) {
+            store_halves((kv_t *)(void *)from + j, low);
+            store_halves((kv_t *)(void *)from + j + half, high);
+        } else {
+            kv_t *page = kv_page(d, cache, head - d->heads, row->page);
+            const uint32_t at_row = (uint32_t)row->position % PAGE_TOKENS;
+            const head_fours value = add_head(from + d->kv_heads * dim + j, half, parts, stride);
+            store_halves(page + key_at(d, at_row, j), low);
+            store_halves(page + key_at(d, at_row, j + half), high);
+            for (uint32_t e = 0; e < 4; e++) {
+                page[value_at(d, at_row, j + e)] = kv_of_float(value.low[e]);
+                page[value_at(d, at_row, j + half + e)] = kv_of_float(value.high[e]);
+            }
+        }
+    }
+    return FLEET_OK;
+}
+
+/* ---- attention ---- */
+
+#define FLASH_KEYS MATRIX /* of a wave at a time */
+#define FLASH_PAGES (FLASH_KEYS / PAGE_TOKENS)
+#define FLASH_VECTORS (MAX_HEAD_DIM / VECTOR / 2) /* vectors of a head that a lane has */
+#define FLASH_ELEMENTS (MAX_HEAD_DIM / MATRIX)    /* blocks of 32 elements of a head */
+typedef char all_waves_have_elements[FLASH_ELEMENTS <= PREFILL_WARPS ? 1 : -1];
+
+/* Adds the product of 32 rows of `a` and 32 of `b`, of which a lane has four f16. */
+FLEET_DEVICE sums16 multiply_halves(halves4 a, halves4 b, sums16 sum)
+{
+    return __builtin_amdgcn_mfma_f32_32x32x8f16(a, b, sum, 0, 0, 0);
+}
+
+/* Those of an element of four tokens. */
+FLEET_DEVICE halves4 load_values(const kv_t *base, uint32_t offset_bytes)
+{
+    const __attribute__((address_space(1))) char *at =
+        (const __attribute__((address_space(1))) char *)base;
+    return *(const __attribute__((address_space(1))) halves4 *)(at + offset_bytes);
+}
+
+/* Of query lane % 32. sum: elements of the head, block by block, in the order of multiply_32. The denominator is that of the lane's
+   keys. */
+typedef struct flash_state {
+    sums16 sum[FLASH_ELEMENTS];
+    float row_max, denominator;
+} flash_state;
+
+/* The wave's keys of a block: every PREFILL_WARPS-th FLASH_KEYS, of which the lane's query sees `visible`. Lane l has the scores of keys 8
+   (i / 4) + 4 (l / 32) + i % 4, which is also the order in which the product with the values takes their weights. */
+FLEET_DEVICE void flash_keys(const task_args *task, const prefill_block *b, uint32_t head,
+                             uint32_t visible, const halves8 *query, flash_state *to)
+{
+    const decoder *d = &task->d;
+    const uint32_t dim = d->head_dim, lane = own_lane(), half = lane / MATRIX, own = lane % MATRIX;
+    const uint32_t *pages = pages_of(d, b->table_row);
+    const uint32_t end = wave_uniform(b->position + b->rows), last = (end - 1) / PAGE_TOKENS;
+    ROLLED
+    for (uint32_t first = own_warp() * FLASH_KEYS; first < end;
+         first += PREFILL_WARPS * FLASH_KEYS) {
+        const uint32_t page = first / PAGE_TOKENS;
+        const kv_t *of[FLASH_PAGES];
+        halves8 keys[FLASH_VECTORS];
+        halves4 values[FLASH_ELEMENTS][4];
+        sums16 score = (sums16)(0.0f);
+        float row_max = to->row_max, rescale, sum = 0;
+        /* In place of pages after the last one that is taken again: its weights are zeros. */
+        UNROLLED
+        for (uint32_t p = 0; p < FLASH_PAGES; p++)
+            of[p] = kv_page(d, task->cache, head,
+                            wave_uniform(pages[page + p < last ? page + p : last]));
+        UNROLLED
+        for (uint32_t v = 0; v < FLASH_VECTORS; v++) {
+            const uint32_t at = (2 * v + half) * VECTOR;
+            const words4 zeros = {0, 0, 0, 0};
+            keys[v] = (halves8)zeros;
+            if (at < dim)
+                keys[v] = (halves8)load_words(own < PAGE_TOKENS ? of[0] : of[1],
+                                              key_at(d, own % PAGE_TOKENS, at) * 2);
+        }
+        UNROLLED
+        for (uint32_t e = 0; e < FLASH_ELEMENTS; e++) {
+            UNROLLED
+            for (uint32_t n = 0; n < 4; n++) {
+                const uint32_t at = e * MATRIX + own;
+                values[e][n] = (halves4)((_Float16)0);
+                if (at < dim)
+                    values[e][n] =
+                        load_values(of[n / 2], value_at(d, n % 2 * 8 + half * 4, at) * 2);
+            }
+        }
+        UNROLLED
+        for (uint32_t v = 0; v < FLASH_VECTORS; v++) {
+            if (v * 2 * VECTOR >= dim) break;
+            score = multiply_halves(keys[v].lo, query[v].lo, score);
+            score = multiply_halves(keys[v].hi, query[v].hi, score);
+        }
+        UNROLLED
+        for (uint32_t i = 0; i < 16; i++) {
+            if (first + i / 4 * 8 + half * 4 + i % 4 >= visible) score[i] = -INFINITY;
+            row_max = fmaxf(row_max, score[i]);
+        }
+        row_max = fmaxf(row_max, lane_xor(row_max, MATRIX));
+        rescale = row_max == -INFINITY ? 0 : fast_exp(to->row_max - row_max);
+        UNROLLED
+        for (uint32_t i = 0; i < 16; i++) {
+            score[i] = row_max == -INFINITY ? 0 : fast_exp(score[i] - row_max);
+            sum += score[i];
+        }
+        to->denominator = to->denominator * rescale + sum, to->row_max = row_max;
+        UNROLLED
+        for (uint32_t e = 0; e < FLASH_ELEMENTS; e++) {
+            if (e * MATRIX >= dim) break;
+            to->sum[e] *= rescale;
+            UNROLLED
+            for (uint32_t n = 0; n < 4; n++) {
+                halves4 weights;
+                UNROLLED
+                for (uint32_t j = 0; j < 4; j++) weights[j] = (_Float16)score[n * 4 + j];
+                to->sum[e] = multiply_halves(values[e][n], weights, to->sum[e]);
+            }
+        }
+    }
+    to->denominator += lane_xor(to->denominator, MATRIX);
+}
+
+/* Adds up the results of the waves, wave e the e-th 32 elements, and stores them. row: the lane's query's; column: its first one. */
+FLEET_DEVICE void flash_store(const fleet_ctx *ctx, const decoder *d, const flash_state *a,
+                              uint32_t row, uint32_t column, uint32_t is_there)
+{
+    const uint32_t lane = own_lane(), wave = own_warp(), query = lane % MATRIX, dim = d->head_dim;
+    lds_float *sums = (lds_float *)ctx->lds, *row_maxs = sums + 2 * FLASH_SUMS,
+              *denominators = row_maxs + PREFILL_WARPS * PREFILL_QUERIES;
+    float row_max = -INFINITY, denominator = 0, rescale;
+    if (lane < MATRIX)
+        row_maxs[wave * MATRIX + query] = a->row_max,
+                                 denominators[wave * MATRIX + query] = a->denominator;
+    fleet_barrier(ctx);
+    UNROLLED
+    for (uint32_t w = 0; w < PREFILL_WARPS; w++)
+        row_max = fmaxf(row_max, row_maxs[w * MATRIX + query]);
+    UNROLLED
+    for (uint32_t w = 0; w < PREFILL_WARPS; w++)
+        denominator +=
+            denominators[w * MATRIX + query] * fast_exp(row_maxs[w * MATRIX + query] - row_max);
+    rescale = fast_exp(a->row_max - row_max) / denominator;
+    UNROLLED
+    for (uint32_t e = 0; e < FLASH_ELEMENTS; e++) {
+        lds_floats *own = (lds_floats *)(sums + e % 2 * FLASH_SUMS);
+        if (e * MATRIX >= dim) break;
+        UNROLLED
+        for (uint32_t n = 0; n < 4; n++) {
+            floats4 some;
+            for (uint32_t j = 0; j < 4; j++) some[j] = a->sum[e][n * 4 + j] * rescale;
+            own[(wave * 4 + n) * 64 + lane] = some;
+        }
+        fleet_barrier(ctx); /* the sums of all waves are in LDS, and those of e - 1 were read */
+        if (wave != e) continue;
+        UNROLLED
+        for (uint32_t n = 0; n < 4; n++) {
+            const uint32_t at = e * MATRIX + n * 8 + lane / MATRIX * 4;
+            floats4 sum = own[n * 64 + lane];
+            vec4 all;
+            UNROLLED
+            for (uint32_t w = 1; w < PREFILL_WARPS; w++) sum += own[(w * 4 + n) * 64 + lane];
+            for (uint32_t j = 0; j < 4; j++) all.value[j] = sum[j];
+            if (is_there && at < dim)
+                store_acts(d->attended + prefill_at(row, column + at, d->heads * dim, 1), 0, all);
+        }
+    }
+}
+
+/* Items are a block of rows and a KV head, the blocks with the most keys first. */
+FLEET_TILE(prefill_attend, task_args)
+{
+    const decoder *d = &args->d;
+    const prefill_step *step = prefill_step_of(&ctx, d);
+    const prefill_block *blocks = d->prefill_blocks + step->first_block;
+    const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim,
+                   items = step->blocks * d->kv_heads, half = own_lane() / MATRIX;
+    FLEET_UNUSED(at);
+    for (uint32_t i = prefill_worker(&ctx); i < items; i += prefill_workers(&ctx)) {
+        const prefill_block b = blocks[i / d->kv_heads];
+        const uint32_t kv_head = i % d->kv_heads, query = own_lane() % MATRIX, r = query / d->group,
+                       head = kv_head * d->group + query - r * d->group, is_there = r < b.rows;
+        const float *from = d->qkv + (size_t)(b.row + (is_there ? r : 0)) * width + head * dim;
+        halves8 queries[FLASH_VECTORS];
+        flash_state a;
+        a.row_max = -INFINITY, a.denominator = 0;
+        UNROLLED
+        for (uint32_t e = 0; e < FLASH_ELEMENTS; e++) a.sum[e] = (sums16)(0.0f);
+        UNROLLED
+        for (uint32_t v = 0; v < FLASH_VECTORS; v++) {
+            const uint32_t first = (2 * v + half) * VECTOR;
+            const words4 zeros = {0, 0, 0, 0};
+            queries[v] = (halves8)zeros;
+            if (first < dim)
+                queries[v] = (halves8)load_words((const act_t *)(const void *)from, first * 2);
+        }
+        if (i != prefill_worker(&ctx)) fleet_barrier(&ctx); /* the last item's sums were read */
+        flash_keys(args, &b, kv_head, b.position + (is_there ? r : 0) + 1, queries, &a);
+        flash_store(&ctx, d, &a, b.row + r, head * dim, is_there);
+    }
+    return FLEET_OK;
+}
+
+#endif /* QWEN3_AMD_PREFILL_H */
