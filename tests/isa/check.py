@@ -846,6 +846,8 @@ def check_stream(listing, arch, r):
 # qwen3 has experts, too, whose kernels on NVIDIA are apart; it also keeps vectors in accumulation registers, as weights are held during attention.
 LANES = {"07_linear_layer": 40, "10_requests": 72, "qwen3": 17, "stream_loop/gfx90a": 2}
 ACCUMULATORS = {"qwen3/gfx90a": 21, "qwen3/gfx942": 26, "qwen3/gfx950": 33}
+# Likewise of the kernel that takes prompts, between the loops of its products.
+PROMPTS = {"lanes": 24, "accumulators": 116}
 
 
 def check_registers(listing, name, r, lanes=0, accumulators=0):
@@ -914,6 +916,25 @@ def check_products(listing, name, arch, r):
     each = 1 if arch == "gfx950" else 2
     wanted = [(a, t, a * t * each) for a, t in ((2, 8), (4, 4), (8, 1), (8, 2)) for _ in range(2)]
     r.check("loops", sorted(shapes) == wanted, "%s" % sorted(shapes))
+
+
+def check_prompts(listing, name, arch, r):
+    """The loops of amd/prefill.h over k: instructions of 32 rows and columns, eight shapes of tiles, four steps each. No wait is for
+    all loads, and no access may be to LDS or to memory as it turns out."""
+    k = listing.kernels[name]
+    op = {"gfx90a": "v_mfma_f32_32x32x8bf16_1k", "gfx942": "v_mfma_f32_32x32x8_bf16", "gfx950": "v_mfma_f32_32x32x16_bf16"}[arch]
+    multiplied = set(k.find(lambda i: i.op.startswith("v_mfma") and "bf16" in i.op))
+    r.check("mfma", bool(multiplied) and all(k.code[n].op == op for n in multiplied), "%s" % {k.code[n].op for n in multiplied})
+    loops = [l for l in k.loops() if l & multiplied]
+    loops = [[k.code[n] for n in l] for l in loops if not any(m < l for m in loops)]
+    for code in loops:
+        waits = [int(n) for i in code if i.op == "s_waitcnt" for n in re.findall(r"vmcnt\((\d+)\)", i.text)]
+        r.check("ahead", bool(waits) and min(waits) > 0, "waits for all but %s" % sorted(set(waits)))
+        r.check("no_flat", not [i for i in code if i.op.startswith("flat_")], "flat access in the loop")
+        r.check("barriers", sum(i.barrier for i in code) == 4, "%d barriers" % sum(i.barrier for i in code))
+    each = 1 if arch == "gfx950" else 2
+    wanted = sorted(4 * 2 * each * rows * columns for rows in (1, 2) for columns in (2, 3, 4, 4))
+    r.check("loops", sorted(sum(i.op == op for i in code) for code in loops) == wanted, "%d loops" % len(loops))
 
 
 def lds_of_qwen3():
@@ -1030,10 +1051,14 @@ def example(path, arch, work):
         r = Report("%s/%s/%s/" % (stem, arch, name))
         if listing.facts[name]["values"][:1] == [0] and len(listing.facts[name]["buffers"]) and k.find(lambda i: i.writeback):
             kind = stem + "/" + arch
-            check_registers(listing, name, r, LANES.get(kind, LANES.get(stem, 0)), ACCUMULATORS.get(kind, 0))
+            of_prompts = stem == "qwen3" and "prefill" in name
+            if of_prompts:
+                check_registers(listing, name, r, PROMPTS["lanes"], PROMPTS["accumulators"])
+            else:
+                check_registers(listing, name, r, LANES.get(kind, LANES.get(stem, 0)), ACCUMULATORS.get(kind, 0))
             lds = int(listing.facts[name]["group_segment_fixed_size"])
             if stem == "qwen3":
-                check_products(listing, name, arch, r)
+                (check_prompts if of_prompts else check_products)(listing, name, arch, r)
                 lds += lds_of_qwen3()
                 r.check("lds", lds <= 65536, "%d bytes of LDS" % lds)
             table.append(row_of("%s/%s" % (stem, name), arch, listing.facts[name], lds))
