@@ -7,9 +7,12 @@
 #ifndef QWEN3_SERVING_WIDE_H
 #define QWEN3_SERVING_WIDE_H
 
-#include "prefill_graph.h"
+#include "buffers.h"
+#include "graph.h"
 
 #if defined(FLEET_CUDA)
+#include "prefill_graph.h"
+
 FLEET_KERNEL(serve_wide, served_wide, PREFILL_THREADS)
 {
     FLEET_STATIC_WORKER_LOOP(served_wide);
