@@ -414,7 +414,7 @@ FLEET_DEVICE fleet_status multiply_experts(const fleet_ctx *ctx, weight_source *
 /* The value of the lane whose number differs in this bit. The lane's number is hidden from the
    compiler, which would compute the addresses of the exchange before the worker loop and keep them
    in registers. */
-FLEET_DEVICE float lane_xor(float value, uint32_t bit)
+FLEET_DEVICE float shuffle_xor(float value, uint32_t bit)
 {
     uint32_t lane = fleet_lane();
     int bits;

@@ -130,13 +130,13 @@ typedef struct wave_result {
 /* The larger, or the sum, of the values of the lanes that have the same query. */
 FLEET_DEVICE float query_max(float value)
 {
-    value = fmaxf(value, lane_xor(value, QUERIES));
-    return fmaxf(value, lane_xor(value, 2 * QUERIES));
+    value = fmaxf(value, shuffle_xor(value, QUERIES));
+    return fmaxf(value, shuffle_xor(value, 2 * QUERIES));
 }
 FLEET_DEVICE float query_sum(float value)
 {
-    value += lane_xor(value, QUERIES);
-    return value + lane_xor(value, 2 * QUERIES);
+    value += shuffle_xor(value, QUERIES);
+    return value + shuffle_xor(value, 2 * QUERIES);
 }
 
 /* The wave's pages of the keys from `first` to `end`, of which the lane's query sees those up to `visible`. The scores

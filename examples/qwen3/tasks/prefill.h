@@ -1,0 +1,177 @@
+/* tasks/prefill.h: what the tasks of a kernel that takes prompts have in common on all GPUs. nvidia/prefill.h and amd/prefill.h
+   include it after what it needs of theirs: prefill_at, the position of an activation; own_lane and own_warp, of a lane and a
+   wave; and
+
+       PREFILL_TILE_ROWS    rows of a tile of a product
+       PREFILL_WARPS        waves of a workgroup
+       PREFILL_ADDED_PARTS  of so many parts or more, o and down are added to the residual stream by the next task
+       EMBEDDED             columns of the residual stream that a wave has at a time, four a lane
+       SQUARED_COLUMNS      columns whose squares are added up together: four times a power of two, at most EMBEDDED
+       PARTS_LOADED         parts whose loads overlap
+       LOW_TERM             how far an activation's low term is behind its high one, where it has two */
+#ifndef QWEN3_TASKS_PREFILL_H
+#define QWEN3_TASKS_PREFILL_H
+
+/* ---- work ---- */
+
+/* Sums of squares of a row: as many as the columns have, and zeros up to a vector. */
+FLEET_HOST_DEVICE uint32_t squares_of(uint32_t hidden)
+{
+    return ceil_div(hidden, 4 * SQUARED_COLUMNS) * 4;
+}
+
+FLEET_DEVICE uint32_t prefill_worker(const fleet_ctx *ctx)
+{
+    return ctx->slice + ctx->tile_index * ctx->slices;
+}
+FLEET_DEVICE uint32_t prefill_workers(const fleet_ctx *ctx)
+{
+    return ctx->tile_num * ctx->slices;
+}
+
+FLEET_DEVICE const prefill_step *prefill_step_of(const fleet_ctx *ctx, const decoder *d)
+{
+    return d->prefill + (d->prefill_stays ? 0 : ctx->step);
+}
+
+/* The work items of a product of the rows from `begin` on. Item i is part i % parts of tile i / parts; tile t has rows t % across
+   and columns t / across, so that workers that run at the same time share weights. */
+typedef struct prefill_items {
+    uint32_t begin, across, parts, part_k, items;
+} prefill_items;
+FLEET_DEVICE prefill_items prefill_items_of(const task_args *task, const prefill_division *by,
+                                            uint32_t begin, uint32_t rows)
+{
+    prefill_items t;
+    t.begin = begin, t.across = ceil_div(rows - begin, PREFILL_TILE_ROWS);
+    t.parts = by->parts, t.part_k = by->part_k;
+    t.items = t.across * ceil_div(task->shape.n, by->width) * by->parts;
+    return t;
+}
+/* First row, first column, and range of k's of an item. */
+typedef struct prefill_item {
+    uint32_t part, row, column, k, end;
+} prefill_item;
+FLEET_DEVICE prefill_item prefill_item_of(const task_args *task, const prefill_items *t, uint32_t i,
+                                          const uint32_t width)
+{
+    const uint32_t tile = i / t->parts, column = tile / t->across, all = task->shape.k;
+    prefill_item item;
+    item.part = i - tile * t->parts;
+    item.row = t->begin + (tile - column * t->across) * PREFILL_TILE_ROWS;
+    item.column = column * width;
+    item.k = item.part * t->part_k;
+    item.end = all - item.k < t->part_k ? all : item.k + t->part_k;
+    return item;
+}
+
+/* ---- the residual stream ---- */
+
+/* Stores a lane's four columns of the residual stream from c on, the next product's input and, by each lane that begins
+   SQUARED_COLUMNS, the sum of squares. All lanes call it. is_there: 1: the lane has columns. */
+FLEET_DEVICE void store_columns(const decoder *d, const float *norms, uint32_t r, uint32_t c,
+                                vec4 h, uint32_t is_there, const uint32_t terms)
+{
+    float squares = 0;
+    if (is_there) {
+        const vec4 norm = load_vec4(norms + c);
+        vec4 next;
+        for (uint32_t j = 0; j < 4; j++) {
+            next.value[j] = h.value[j] * norm.value[j];
+            squares += h.value[j] * h.value[j];
+        }
+        store_vec4(d->h + (size_t)r * d->hidden + c, h);
+        store_acts(d->x + prefill_at(r, c, d->hidden, terms), terms == 2 ? LOW_TERM : 0, next);
+    }
+    UNROLLED
+    for (uint32_t bit = 1; bit < SQUARED_COLUMNS / 4; bit *= 2)
+        squares += shuffle_xor(squares, bit);
+    if (c % SQUARED_COLUMNS == 0 && is_there)
+        d->squares[(size_t)r * squares_of(d->hidden) + c / SQUARED_COLUMNS] = squares;
+}
+
+/* The token's row becomes row r of the step; c: the lane's first column. */
+FLEET_DEVICE void embed_columns(const task_args *args, const token_row *row, uint32_t r, uint32_t c,
+                                const uint32_t terms)
+{
+    const decoder *d = &args->d;
+    const uint32_t is_there = c < d->hidden;
+    vec4 h = {{0, 0, 0, 0}};
+    if (is_there) {
+        const bf16 *from = d->embedding + (size_t)(uint32_t)row->token * d->hidden + c;
+        for (uint32_t j = 0; j < 4; j++) h.value[j] = float_of_bf16(from[j]);
+    }
+    store_columns(d, args->norm, r, c, h, is_there, terms);
+}
+FLEET_DEVICE void embed_rows(const fleet_ctx *ctx, const task_args *args, const uint32_t terms)
+{
+    const decoder *d = &args->d;
+    const prefill_step *step = prefill_step_of(ctx, d);
+    const uint32_t parts = ceil_div(d->hidden, EMBEDDED);
+    for (uint32_t i = prefill_worker(ctx) * PREFILL_WARPS + own_warp(); i < step->rows * parts;
+         i += prefill_workers(ctx) * PREFILL_WARPS) {
+        const uint32_t r = i / parts, c = i % parts * EMBEDDED + own_lane() * 4;
+        embed_columns(args, d->prefill_rows + step->first + r, r, c, terms);
+    }
+}
+
+/* Adds the parts of a product to the residual stream, in their order. A warp has EMBEDDED columns of ADDED rows, whose loads
+   overlap. */
+#define ADDED 2u
+FLEET_DEVICE void add_parts(const fleet_ctx *ctx, const task_args *args, const uint32_t terms)
+{
+    const decoder copy = args->d, *const d = &copy; /* in registers: see prefill_heads */
+    const float *const norm = args->norm;
+    const prefill_step *step = prefill_step_of(ctx, d);
+    const uint32_t parts = step->division[args->product].parts, rows = step->rows;
+    const uint32_t across = ceil_div(d->hidden, EMBEDDED), begin = step->begin,
+                   all = ceil_div(rows - begin, ADDED) * across;
+    if (parts < PREFILL_ADDED_PARTS) return;
+    for (uint32_t i = prefill_worker(ctx) * PREFILL_WARPS + own_warp(); i < all;
+         i += prefill_workers(ctx) * PREFILL_WARPS) {
+        const uint32_t row = begin + i / across * ADDED, c = i % across * EMBEDDED + own_lane() * 4;
+        const uint32_t own = c < d->hidden ? (rows - row < ADDED ? rows - row : ADDED) : 0;
+        const float *const first = d->qkv + (size_t)row * d->hidden + c;
+        vec4 h[ADDED];
+        UNROLLED
+        for (uint32_t n = 0; n < ADDED; n++) {
+            for (uint32_t j = 0; j < 4; j++) h[n].value[j] = 0;
+            if (n < own) h[n] = load_vec4(d->h + (size_t)(row + n) * d->hidden + c);
+        }
+        ROLLED
+        for (uint32_t p = 0; p < parts; p += PARTS_LOADED) {
+            vec4 part[PARTS_LOADED][ADDED];
+            UNROLLED
+            for (uint32_t k = 0; k < PARTS_LOADED * ADDED; k++) {
+                const uint32_t q = k / ADDED, n = k % ADDED;
+                for (uint32_t j = 0; j < 4; j++) part[q][n].value[j] = 0;
+                if (n < own && p + q < parts)
+                    part[q][n] = load_vec4(first + ((size_t)(p + q) * rows + n) * d->hidden);
+            }
+            UNROLLED
+            for (uint32_t k = 0; k < PARTS_LOADED * ADDED * 4; k++)
+                h[k / 4 % ADDED].value[k % 4] += part[k / 4 / ADDED][k / 4 % ADDED].value[k % 4];
+        }
+        UNROLLED
+        for (uint32_t n = 0; n < ADDED; n++)
+            store_columns(d, norm, row + n, c, h[n], n < own, terms);
+    }
+}
+
+/* Keeps the residual stream of prompts' last tokens, which the next step overwrites: a warp copies EMBEDDED columns. */
+FLEET_DEVICE void keep_rows(const fleet_ctx *ctx, const task_args *args)
+{
+    const decoder *d = &args->d;
+    const prefill_step *step = prefill_step_of(ctx, d);
+    const uint32_t parts = ceil_div(d->hidden, EMBEDDED);
+    for (uint32_t i = prefill_worker(ctx) * PREFILL_WARPS + own_warp(); i < step->ends * parts;
+         i += prefill_workers(ctx) * PREFILL_WARPS) {
+        const prefill_end *end = d->prefill_ends + step->first_end + i / parts;
+        const uint32_t c = i % parts * EMBEDDED + own_lane() * 4;
+        if (c < d->hidden)
+            store_vec4(d->prefill_last + (size_t)end->sequence * d->hidden + c,
+                       load_vec4(d->h + (size_t)end->row * d->hidden + c));
+    }
+}
+
+#endif /* QWEN3_TASKS_PREFILL_H */
