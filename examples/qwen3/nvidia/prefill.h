@@ -816,11 +816,17 @@ FLEET_DEVICE void flash_store(const decoder *d, const flash_state *a, const pref
     }
 }
 
-/* The worker's n-th block and KV head. Blocks come in the order of their keys, so workers take them there and back. */
+/* Item n of one of the `takers`. Items are sorted by their keys, so takers alternate between ascending and descending order. A
+   chiplet has every slices-th item, whatever its size. taker: as prefill_worker counts workers, takers: as prefill_workers. */
+FLEET_DEVICE uint32_t sorted_item(const fleet_ctx *ctx, uint32_t n, uint32_t taker, uint32_t takers)
+{
+    const uint32_t descending = takers - ctx->slices + 2 * ctx->slice - taker;
+    return n * takers + (n % 2 ? descending : taker);
+}
+/* The worker's n-th block and KV head. */
 FLEET_DEVICE uint32_t flash_item(const fleet_ctx *ctx, uint32_t n)
 {
-    const uint32_t worker = prefill_worker(ctx), workers = prefill_workers(ctx);
-    return n * workers + (n % 2 ? workers - 1 - worker : worker);
+    return sorted_item(ctx, n, prefill_worker(ctx), prefill_workers(ctx));
 }
 
 /* What a warp copies: a page of each stage, of all the worker's items. Values come one stage after keys. */

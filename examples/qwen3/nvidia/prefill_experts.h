@@ -520,8 +520,11 @@ FLEET_TILE(prefill_gather, task_args)
     const decoder *d = &task->d;
     const prefill_routes to = own_routes(d);
     const uint32_t rows = prefill_step_of(&ctx, d)->rows, top_k = d->top_k;
-    const uint32_t worker = prefill_worker(&ctx), workers = prefill_workers(&ctx);
-    const uint32_t first = rows * worker / workers, end = rows * (worker + 1) / workers;
+    /* neighbouring rows of the chiplet's, of which there are as many whatever its size */
+    const uint32_t begin = rows * ctx.slice / ctx.slices,
+                   all = rows * (ctx.slice + 1) / ctx.slices - begin;
+    const uint32_t first = begin + all * ctx.tile_index / ctx.tile_num,
+                   end = begin + all * (ctx.tile_index + 1) / ctx.tile_num;
     const uint32_t warp = own_warp(), lane = own_lane(),
                    groups = expert_places(rows, top_k, d->experts) / VECTOR;
     gather_lds *l = (gather_lds *)ctx.lds;

@@ -2,8 +2,8 @@
    those of the kernel that takes prompts (prefill.h in this folder), and what tasks/serve.h has for steps of MAX_ROWS rows.
 
    Rows       A step is one tile. Decode rows begin at row 0, and the chunk at chunk_row, wherever the other group is: a group that
-              stops between two layers, or goes on, need not move. A layer has the rows from `begin` to `rows`; those in between
-              that have no sequence are computed, and nobody reads them.
+              stops between two layers, or goes on, need not move. A layer has the rows from `begin` to `rows`; rows
+              between the groups have no sequence: they are computed, and their results are ignored.
    Parking    Decode rows stay where they are until they go on, since no others run before. So does a chunk, until one of another
               class takes its place: before the first layer of that step, all workers park it, and get back one that goes on.
    Order      Products have the same parts in all steps, and attention adds in an order of positions alone: a row has the same

@@ -25,12 +25,11 @@ typedef char
 
 /* ---- attention ---- */
 
-/* The warp's n-th row and KV head. Rows come in the order of their keys, so warps take them there and back. */
+/* The warp's n-th row and KV head. */
 FLEET_DEVICE uint32_t wide_item(const fleet_ctx *ctx, uint32_t n)
 {
-    const uint32_t workers = prefill_workers(ctx), warps = workers * PREFILL_WARPS;
-    const uint32_t warp = own_warp() * workers + prefill_worker(ctx);
-    return n * warps + (n % 2 ? warps - 1 - warp : warp);
+    const uint32_t workers = prefill_workers(ctx);
+    return sorted_item(ctx, n, own_warp() * workers + prefill_worker(ctx), workers * PREFILL_WARPS);
 }
 
 /* The pages that a warp copies, of all its items one after the other. */
