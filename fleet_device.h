@@ -615,9 +615,9 @@ FLEET_DEVICE void fleet_producer_copy(fleet_producer *p, const void *at, uint32_
    the decoder of examples/qwen3 gains 4 to 6% with 310 cycles for 8 KB, and nothing with 280. It works on
    NVIDIA only: on AMD the counter of loads limits the copies, and the CPU makes none. */
 FLEET_DEVICE void fleet_producer_throttle(fleet_producer *p, uint32_t cycles);
-/* The index of the stage that is filled next. Where a tile needs adjacent stages in LDS, its producer function first
-   fills some with data that no wave reads. */
-FLEET_DEVICE uint32_t fleet_producer_stage(const fleet_producer *p);
+/* Declares spans of 16 bytes from `at`, which must be readable, until the index of the next stage is a multiple of `stages`:
+   for tiles that need adjacent stages in LDS. Waves acquire or skip them while fleet_stage_index is not such a multiple. */
+FLEET_DEVICE void fleet_producer_align(fleet_producer *p, uint32_t stages, const void *at);
 /* Waits until the current task's events are complete, so that the producer function may read, and the producer may
    copy, what other tasks of this launch wrote, such as run-time tensors. Returns 0 when the task does not need its spans any more. */
 FLEET_DEVICE uint32_t fleet_producer_await_task(fleet_producer *p);
@@ -4305,9 +4305,10 @@ FLEET_DEVICE void fleet_producer_throttle(fleet_producer *p, uint32_t cycles)
     p->pace = fleeti_uniform(cycles < 65535 ? cycles : 65535);
 }
 
-FLEET_DEVICE uint32_t fleet_producer_stage(const fleet_producer *p)
+FLEET_DEVICE void fleet_producer_align(fleet_producer *p, uint32_t stages, const void *at)
 {
-    return fleeti_uniform(p->stage);
+    fleeti_producer_uniform(p);
+    while (p->stage % stages && !p->over) fleet_producer_copy(p, at, 16);
 }
 
 /* Begins a task's stages; 0: the run ends. */

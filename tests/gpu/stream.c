@@ -27,7 +27,7 @@ typedef enum take_kind {
     TAKE_NONE,     /* declares nothing */
     TAKE_LONG,     /* in turns, several times round the ring */
     TAKE_TENSOR,   /* what a task of this launch has chosen */
-    TAKE_TOGETHER, /* all waves take some stages at once */
+    TAKE_TOGETHER, /* all waves take some stages at once, the first ones aligned */
     TAKE_KINDS
 } take_kind;
 
@@ -80,29 +80,42 @@ FLEET_TILE(choose, takes)
     return FLEET_OK;
 }
 
+#define TOGETHER 3u
+FLEET_HOST_DEVICE uint32_t together_of(const takes *args)
+{
+    return args->ring_stages < TOGETHER ? args->ring_stages : TOGETHER;
+}
 FLEET_PRODUCER(take, takes)
 {
     const uint32_t task = (uint32_t)at[0];
     FLEET_UNUSED(ctx);
     fleet_producer_throttle(producer, task % 5 * 250); /* also as soon as a stage is free */
     if (task % TAKE_KINDS == TAKE_TENSOR && !fleet_producer_await_task(producer)) return;
+    if (task % TAKE_KINDS == TAKE_TOGETHER)
+        fleet_producer_align(producer, together_of(args), args->weights);
     for (uint32_t k = 0; k < span_count(task); k++)
         fleet_producer_copy(producer, args->weights + task_first(args, task, k),
                             4 * span_words(args, task, k));
     if (task == 0 && args->bad == BAD_KEEP)
         fleet_producer_copy(producer, args->weights, 64 * args->stage_bytes);
-    if (task == 0 && args->bad == BAD_SPAN) fleet_producer_copy(producer, args->weights + 1, 16);
+    if (task == 0 && args->bad == BAD_SPAN) {
+        fleet_producer_copy(producer, args->weights + 1, 16);
+        fleet_producer_align(producer, 2, args->weights); /* ends, although no stage is filled */
+    }
 }
 /* The stages of each span, some at once: they are neighbours in the ring, or in the span itself. */
 FLEET_DEVICE fleet_status take_together(const fleet_ctx *ctx, const takes *args, uint32_t task,
                                         uint32_t *sum)
 {
-    const uint32_t most = args->stage_bytes / 4,
-                   together = args->ring_stages < 3 ? args->ring_stages : 3;
+    const uint32_t most = args->stage_bytes / 4, together = together_of(args);
     const uint32_t waves = ctx->threads / fleet_wave_size();
     fleet_consumer consumer = fleet_consumer_open(ctx);
     uint32_t tries = 0;
     uint64_t since = 0;
+    while (fleet_stage_index(&consumer) % together) {
+        if (!fleet_stage_acquire(&consumer)) return fleet_consumer_status(&consumer);
+        fleet_stage_release(&consumer, waves);
+    }
     for (uint32_t k = 0; k < span_count(task); k++) {
         const uint32_t words = span_words(args, task, k), stages = stages_of(args, words);
         for (uint32_t i = 0; i < stages; i += together) {

@@ -888,10 +888,9 @@ static void emulated_span_pace(fleet_producer *producer, uint32_t cycles)
 {
     (void)producer, (void)cycles;
 }
-static uint32_t emulated_span_slot(const fleet_producer *producer)
+static void emulated_span_align(fleet_producer *producer, uint32_t slots, const void *at)
 {
-    (void)producer;
-    return streams[declaring].all % RING;
+    while (streams[declaring].all % RING % slots) emulated_span(producer, at, 16);
 }
 static uint32_t emulated_span_await_step(fleet_producer *producer)
 {
@@ -976,7 +975,7 @@ static fleet_status emulated_symbol(const fleet_ctx *ctx, uint32_t symbol, int32
 #define fleet_consumer_pause emulated_weights_pause
 #define fleet_stage_release emulated_weights_release
 #define fleet_producer_copy emulated_span
-#define fleet_producer_stage emulated_span_slot
+#define fleet_producer_align emulated_span_align
 #define fleet_producer_throttle emulated_span_pace
 #define fleet_producer_await_step emulated_span_await_step
 #define fleet_producer_await_task emulated_span_await_step

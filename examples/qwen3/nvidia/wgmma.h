@@ -72,7 +72,7 @@ FLEET_PRODUCER(linear_large_m, task_args)
     FLEET_UNUSED(at);
     fleet_producer_throttle(producer, LARGE_M_INTERVAL);
     fleet_producer_copy(producer, args, ARGS_BYTES);
-    while (fleet_producer_stage(producer) % CHUNK_STAGES) fleet_producer_copy(producer, args, 16);
+    fleet_producer_align(producer, CHUNK_STAGES, args);
     for (uint32_t panel = s.panel; panel < s.panel_end; panel += s.panel_step) {
         const uint32_t bytes = panel_tiles_at(args, panel) * TILE_N * CHUNK_K * 2;
         const char *from = (const char *)(const void *)panel_weights(args, panel);
