@@ -585,41 +585,59 @@ FLEET_DEVICE wgmma_desc wgmma_desc_of_values(uint32_t at)
 {
     return wgmma_desc_of(at, 0);
 }
-static uint16_t in_lds(uint32_t at)
+/* Numbers of 16 bits that stand side by side in LDS. */
+static void in_lds(void *to, uint32_t at, uint32_t bytes)
 {
-    uint16_t half;
-    memcpy(&half, my->group->lds + at, sizeof half);
-    return half;
+    memcpy(to, my->group->lds + at, bytes);
 }
-/* K-major with a swizzle of 64 bytes: bits 4 and 5 of the address, xor bits 7 and 8. */
-static uint16_t of_operand(wgmma_desc o, uint32_t row, uint32_t k)
+/* The first ks numbers of a row of an operand. K-major with a swizzle of 64 bytes: bits 4 and 5 of the address, xor bits 7
+   and 8, so that eight of them stay together. */
+static void of_operand(float *to, wgmma_desc o, uint32_t row, uint32_t ks, float (*value)(uint32_t))
 {
-    const uint32_t at = o.at + row / 8 * o.stride + k / 32 * 512 + row % 8 * 64 + k % 32 * 2;
-    return in_lds(at ^ (at >> 7 & 3) << 4);
+    for (uint32_t k = 0; k < ks; k += 8) {
+        const uint32_t at = o.at + row / 8 * o.stride + k / 32 * 512 + row % 8 * 64 + k % 32 * 2;
+        uint16_t half[8];
+        in_lds(half, at ^ (at >> 7 & 3) << 4, sizeof half);
+        for (uint32_t i = 0; i < 8; i++) to[k + i] = value(half[i]);
+    }
 }
-/* N-major with a swizzle of 128 bytes: bits 4 to 6 of the address, xor bits 7 to 9. */
-static uint16_t of_values(wgmma_desc o, uint32_t column, uint32_t key)
+/* A column and the next one, at a key. N-major with a swizzle of 128 bytes: bits 4 to 6 of the address, xor bits 7 to 9. */
+static uint32_t of_values(wgmma_desc o, uint32_t column, uint32_t key)
 {
     const uint32_t at = o.at + key / 16 * 4096 + column / 64 * 2048 + key % 16 / 8 * 1024 +
                         key % 8 * 128 + column % 64 * 2;
-    return in_lds(at ^ (at >> 7 & 7) << 4);
+    uint32_t pair;
+    in_lds(&pair, at ^ (at >> 7 & 7) << 4, sizeof pair);
+    return pair;
+}
+/* A lane has sums of two rows, eight apart: of each eight columns the same two, side by side. */
+static uint32_t first_row(void)
+{
+    return emulated_wave_id() % 4 * 16 + emulated_lane() / 4;
+}
+static uint32_t column_of(uint32_t i)
+{
+    return i / 2 * 8 + emulated_lane() % 4 * 2 + i % 2;
+}
+static float *sum_of(float *d, uint32_t i, uint32_t row)
+{
+    return &d[i / 2 * 4 + row * 2 + i % 2];
 }
 /* Rows after these may be arbitrary: their sums become NaN, so that using them is noticed. */
 static uint32_t rows_there;
 static void multiply_operands(float *d, uint32_t n, wgmma_desc rows, wgmma_desc columns,
                               uint32_t column_ks)
 {
-    const uint32_t first = emulated_wave_id() % 4 * 16 + emulated_lane() / 4;
-    float a[2][64];
-    for (uint32_t i = 0; i < 128; i++) /* once for all columns */
-        a[i / 64][i % 64] = value_of_bf16(of_operand(rows, first + i / 64 * 8, i % 64));
-    for (uint32_t i = 0; i < n / 2; i++) {
-        const uint32_t row = first + i / 2 % 2 * 8;
-        if (row >= rows_there) d[i] = NAN;
-        for (uint32_t k = 0; k < 64 && row < rows_there; k++)
-            d[i] += a[i / 2 % 2][k] *
-                    value_of_bf16(of_operand(columns, i / 4 * 8 + emulated_lane() % 4 * 2 + i % 2,
-                                             k % column_ks));
+    const uint32_t first = first_row();
+    float a[2][64], b[64];
+    for (uint32_t r = 0; r < 2; r++) of_operand(a[r], rows, first + r * 8, 64, value_of_bf16);
+    for (uint32_t i = 0; i < n / 4; i++) {
+        of_operand(b, columns, column_of(i), column_ks, value_of_bf16);
+        for (uint32_t r = 0; r < 2; r++) {
+            float sum = *sum_of(d, i, r);
+            for (uint32_t k = 0; k < 64; k++) sum += a[r][k] * b[k % column_ks];
+            *sum_of(d, i, r) = first + r * 8 < rows_there ? sum : NAN;
+        }
     }
 }
 static void multiply_k64(float *d, uint32_t n, wgmma_desc rows, wgmma_desc columns)
@@ -638,33 +656,41 @@ MULTIPLY_TERMS(192)
 MULTIPLY_TERMS(256)
 FLEET_DEVICE void wgmma_scores(float *d, wgmma_desc queries, wgmma_desc keys)
 {
-    const uint32_t first = emulated_wave_id() % 4 * 16 + emulated_lane() / 4;
-    float a[2][128];
-    for (uint32_t i = 0; i < 256; i++)
-        a[i / 128][i % 128] = value_of_f16(of_operand(queries, first + i / 128 * 8, i % 128));
-    for (uint32_t i = 0; i < 64; i++) {
-        d[i] = 0;
-        for (uint32_t k = 0; k < 128; k++)
-            d[i] += a[i / 2 % 2][k] *
-                    value_of_f16(of_operand(keys, i / 4 * 8 + emulated_lane() % 4 * 2 + i % 2, k));
+    float a[2][128], b[128];
+    for (uint32_t r = 0; r < 2; r++)
+        of_operand(a[r], queries, first_row() + r * 8, 128, value_of_f16);
+    for (uint32_t i = 0; i < 32; i++) {
+        of_operand(b, keys, column_of(i), 128, value_of_f16);
+        for (uint32_t r = 0; r < 2; r++) {
+            float sum = 0;
+            for (uint32_t k = 0; k < 128; k++) sum += a[r][k] * b[k];
+            *sum_of(d, i, r) = sum;
+        }
     }
 }
 /* Operand A as in mma.h: sixteen k's in four words of each lane. */
 FLEET_DEVICE void wgmma_values(float *d, const uint32_t *w, wgmma_desc values)
 {
     const uint32_t **words = my->group->warps[emulated_wave_id()].words;
+    const uint32_t lane = emulated_lane();
     float a[2][128];
-    words[emulated_lane()] = w;
+    words[lane] = w;
     meet(VALUES, 0, 0);
     for (uint32_t i = 0; i < 256; i++) {
-        const uint32_t k = i % 128, *of = words[emulated_lane() / 4 * 4 + k % 8 / 2];
+        const uint32_t k = i % 128, *of = words[lane / 4 * 4 + k % 8 / 2];
         const uint32_t word = of[k / 16 * 4 + k % 16 / 8 * 2 + i / 128];
         a[i / 128][k] = value_of_f16(k % 2 ? word >> 16 : word & 0xffffu);
     }
-    for (uint32_t i = 0; i < 64; i++)
-        for (uint32_t k = 0; k < 128; k++)
-            d[i] += a[i / 2 % 2][k] *
-                    value_of_f16(of_values(values, i / 4 * 8 + emulated_lane() % 4 * 2 + i % 2, k));
+    for (uint32_t i = 0; i < 32; i += 2) {
+        float sums[LANE_SUMS];
+        memcpy(sums, d + i * 2, sizeof sums);
+        for (uint32_t k = 0; k < 128; k++) {
+            const uint32_t pair = of_values(values, column_of(i), k);
+            const float b[2] = {value_of_f16(pair & 0xffffu), value_of_f16(pair >> 16)};
+            for (uint32_t j = 0; j < LANE_SUMS; j++) sums[j] += a[j / 2][k] * b[j % 2];
+        }
+        memcpy(d + i * 2, sums, sizeof sums);
+    }
     meet(VALUES, 0, 0);
 }
 FLEET_DEVICE void wgmma_wait_sums(float *d)
