@@ -199,7 +199,8 @@ fixed_addresses=
 if setarch -R true 2>/dev/null; then fixed_addresses=yes; fi
 
 # in_turn N: whether this run has the N-th of some jobs of which each run has a third; deep runs have all.
-in_turn() { [ -n "${FLEET_DEEP:-}" ] || [ -z "$FLEET_TEST_THIRD" ] || [ $(($1 % 3)) = "$FLEET_TEST_THIRD" ]; }
+in_turn() { ! by_turns || [ $(($1 % 3)) = "$FLEET_TEST_THIRD" ]; }
+by_turns() { [ -z "${FLEET_DEEP:-}" ] && [ -n "$FLEET_TEST_THIRD" ]; }
 
 c_files() { find "$@" -name '*.c' 2>/dev/null | sort; }
 
@@ -476,20 +477,21 @@ compile_otherwise() {
     for file in $(example_files); do
         name=$(stem "$file") n=$((n + 1))
         case ${FLEET_DEEP:+deep}:$name in
-        deep:* | :01_* | :02_*) check "hipcc/O0/$name" hip_otherwise "$file" O0 -O0 -g ;;
+        deep:* | :01_* | :02_*) ! in_turn $n || check "hipcc/O0/$name" hip_otherwise "$file" O0 -O0 -g ;;
         *) ! in_turn $n || check "hipcc/O0/$name" hip_device_only "$file" -O0 -g ;;
         esac
-        case ${FLEET_DEEP:+deep}:$name in deep:* | :02_*) check "hipcc/rdc/$name" hip_otherwise "$file" rdc -fgpu-rdc ;; esac
-        case ${FLEET_DEEP:+deep}:$name in deep:* | :04_*) check "hipcc/O1/$name" hip_device_only "$file" -O1 -g ;; esac
-        case ${FLEET_DEEP:+deep}:$name in deep:* | :06_*) check "hipcc/Og/$name" hip_device_only "$file" -Og -g ;; esac
-        # On a CPU, example 07 takes a quarter of a minute without optimisation.
+        case ${FLEET_DEEP:+deep}:$name in deep:* | :02_*) ! in_turn 1 || check "hipcc/rdc/$name" hip_otherwise "$file" rdc -fgpu-rdc ;; esac
+        case ${FLEET_DEEP:+deep}:$name in deep:* | :04_*) ! in_turn 0 || check "hipcc/O1/$name" hip_device_only "$file" -O1 -g ;; esac
+        case ${FLEET_DEEP:+deep}:$name in deep:* | :06_*) ! in_turn 0 || check "hipcc/Og/$name" hip_device_only "$file" -Og -g ;; esac
+        # In other runs the group examples does.
         case ${FLEET_DEEP:+deep}:$name in
-        deep:* | :0[1-6]_*) check "gcc/O0/$name" build_run "$out/$name.O0" gcc -std=c11 -O0 -g "${warnings[@]}" -I. "${stb_flags[@]}" "$file" -pthread -lm ;;
+        deep:*) check "gcc/O0/$name" build_run "$out/$name.O0" gcc -std=c11 -O0 -g "${warnings[@]}" -I. "${stb_flags[@]}" "$file" -pthread -lm ;;
         esac
-        case ${FLEET_DEEP:+deep}:$name in deep:* | :01_* | :02_*) ! have_nvcc || check "nvcc/G/$name" cuda_debug "$file" ;; esac
+        case ${FLEET_DEEP:+deep}:$name in deep:* | :01_* | :02_*) ! have_nvcc || ! in_turn $((n + 1)) || check "nvcc/G/$name" cuda_debug "$file" ;; esac
     done
     # Copies to LDS, and in deep runs the weight pipeline, which takes half a minute.
     for file in ${FLEET_DEEP:+tests/gpu/stream.c} tests/gpu/prefetch.c; do
+        in_turn 0 || continue
         check "hipcc/O0/$(stem "$file")" hip_device_only "$file" -O0 -g -DFLEET_TEST_LINKED
     done
 }
@@ -631,9 +633,14 @@ group_examples() {
     setup_packages gcc:gcc g++:g++
     setup_stb
     flags="${warnings[*]} ${stb_flags[*]-}"
-    # In place of the script's -O2 and the decoder's -O3: to optimise takes more time than to run.
-    [ -n "${FLEET_DEEP:-}" ] || flags="$flags -O1"
-    check c11 env FLEET_PLATFORM=host CC=gcc CFLAGS="$flags" examples/run.sh
+    if [ -n "${FLEET_DEEP:-}" ]; then
+        check c11 env FLEET_PLATFORM=host CC=gcc CFLAGS="$flags" examples/run.sh
+    else
+        # In place of the script's -O2 and the decoder's -O3: to optimise takes more time than to run, but for example 07.
+        check c11 env FLEET_PLATFORM=host CC=gcc CFLAGS="$flags -O0" \
+            examples/run.sh $(example_files | sed '/07_/d; s|.*/||; s|\.c$||') 09_ qwen3 serve
+        check c11_O1 env FLEET_PLATFORM=host CC=gcc CFLAGS="$flags -O1" examples/run.sh 07_
+    fi
     # All of them are compiled as C++17 for GPUs, too (clang-19, hip, cuda); here, those that are quick.
     for file in $(example_files); do
         name=$(stem "$file")
@@ -794,9 +801,14 @@ simulator_tests() {
 
 hip_build() { # FILE BINARY
     local archs=("${hip_archs[@]}")
-    if [ -n "$hip_runtime" ] && ! everywhere "$1"; then archs=(--offload-arch=gfx942); fi
-    # For gfx90a the group isa compiles the weight pipeline of its own kernels.
-    case ${FLEET_DEEP:+deep}:$hip_runtime:$1 in :?*:*/stream.c) archs=("${hip_archs[@]:1}") ;; esac
+    # For the others as well in the runs in which it also runs so.
+    if [ -n "$hip_runtime" ] && [ -z "${FLEET_DEEP:-}" ]; then
+        archs=(--offload-arch=gfx942)
+        case $(hip_settings_of_this_run "$1"):$1 in
+        *gfx950*:*/stream.c) archs=("${hip_archs[@]:1}") ;; # group isa compiles the pipeline for gfx90a, of its own kernels
+        *gfx950*) archs=("${hip_archs[@]}") ;;
+        esac
+    fi
     case $1 in
     # What the host does for a small checkpoint or an example takes less time than a compiler that optimises it.
     examples/qwen3/*) hip_cc "${hip_flags[@]}" -Xarch_host -O0 "${warnings[@]}" "${archs[@]}" "$1" -o "$2" "${qwen3_libraries[@]}" ;;
@@ -809,7 +821,7 @@ hip_build() { # FILE BINARY
     examples/*) hip_cc "${hip_flags[@]}" -Xarch_host -O0 "${warnings[@]}" "${archs[@]}" "$1" -o "$2" ;;
     *)
         if is_whole "$1"; then
-            hip_cc "${hip_flags[@]}" "${warnings[@]}" "${archs[@]}" -Itests "$1" -o "$2"
+            hip_cc "${hip_flags[@]}" -Xarch_host -O0 "${warnings[@]}" "${archs[@]}" -Itests "$1" -o "$2"
             return
         fi
         # What checks the results on the host takes less time than a compiler that optimises it.
@@ -819,24 +831,29 @@ hip_build() { # FILE BINARY
     esac
 }
 
-# The decoder on a small checkpoint: schedules of which each has its own kernel or scheduler (deep runs: all), in another
-# setting of the simulator each.
+# The decoder on a small checkpoint: schedules of which each has its own kernel or scheduler, by turns (deep runs: all), in
+# another setting of the simulator each.
 hip_decoder() { # CHECKPOINT
     local schedule settings n=0 some="static chiplet dynamic"
-    case $1 in *moe*) some="static dynamic" ;; esac
+    case $1 in *moe*) some="dynamic static static" ;; esac
     [ -z "${FLEET_DEEP:-}" ] || some=$schedules
     for schedule in $some; do
-        settings=$(hip_settings "$1" | sed -n "$((n += 1))p")
+        n=$((n + 1))
+        [ -z "$hip_runtime" ] || in_turn $n || continue
+        settings=$(hip_settings "$1" | sed -n "${n}p")
         # shellcheck disable=SC2086
         decoder_verdict "$schedule" hip_run env $settings ${hip_runtime:+"LD_LIBRARY_PATH=$hip_runtime"} \
             timeout -k 5 "$(limit)" "$out/qwen3" "$1" --check "$1/expected.json" --schedule "$schedule"
     done
 }
-# Prompts in chunks of these sizes, by the kernel that takes them.
+# Prompts in chunks of these sizes, by turns, by the kernel that takes them.
 hip_prompts() { # CHECKPOINT
-    local rows settings n=0
-    for rows in 1 7 64 256; do
-        settings=$(hip_settings "$1" | sed -n "$((n += 1))p")
+    local rows settings n=0 some="1 7 64 256"
+    case $1 in *moe*) some="7 64 256 1" ;; esac
+    for rows in $some; do
+        n=$((n + 1))
+        [ -z "$hip_runtime" ] || in_turn $n || continue
+        settings=$(hip_settings "$1" | sed -n "${n}p")
         # shellcheck disable=SC2086
         decoder_verdict "$rows" hip_prompts_taken "$1" hip_run env $settings AMDSIM_STATS=1 \
             ${hip_runtime:+"LD_LIBRARY_PATH=$hip_runtime"} timeout -k 5 "$(limit)" "$out/qwen3" "$1" --check "$1/expected.json" \
@@ -864,7 +881,7 @@ decoder_verdict() { # NAME COMMAND...
 # them and takes three runs.
 hip_seeds() { # FILE NAME
     local settings base=$out/$2.run
-    hip_settings "$1" | while read -r settings; do
+    hip_settings_of_this_run "$1" | while read -r settings; do
         echo 0 >"$base.rc"
         # shellcheck disable=SC2086
         on_gpu "$1" "$2" hip_run env $settings ${hip_runtime:+"LD_LIBRARY_PATH=$hip_runtime"} \
@@ -916,6 +933,20 @@ hip_settings() { # FILE
     done
 }
 
+# On a simulator a run has a third of a program's settings, that of the next program another one: successive ones, which have
+# both delays and both halves where there are enough of them.
+hip_settings_of_this_run() { # FILE
+    local turn=0 settings
+    settings=$(hip_settings "$1")
+    if [ -n "$hip_runtime" ] && by_turns; then
+        turn=$(gpu_files | grep -nxF "$1")
+        awk -v third=$(((FLEET_TEST_THIRD + ${turn%%:*}) % 3)) '{ line[NR] = $0 }
+            END { for (i = int(NR * third / 3) + 1; i <= int(NR * (third + 1) / 3); i++) print line[i] }' <<<"$settings"
+    else
+        echo "$settings"
+    fi
+}
+
 on_gpu() { # FILE NAME COMMAND...
     local file=$1 name=$2
     shift 2
@@ -940,7 +971,7 @@ group_cuda() {
         # The server has the decoder's kernels, which take a minute. hipcc checks it in any case.
         case ${FLEET_DEEP:+deep}:$file in :examples/serve/*) nvidia-smi -L >/dev/null 2>&1 || continue ;; esac
         n=$((n + 1))
-        ! is_ptx "$file" || in_turn $n || continue
+        cuda_in_turn $n || continue
         check "build/$(stem "$file")" cuda_build "$file" "$out/$(stem "$file")"
     done
     [ -z "${FLEET_DEEP:-}" ] || decoder_arch=-arch=sm_80 check build/qwen3_sm_80 cuda_build examples/qwen3/qwen3.c "$out/qwen3_sm_80"
@@ -953,11 +984,11 @@ group_cuda() {
         done
     done
     check one_ring one_ring
-    ended build/qwen3
-    [ $decoder_arch = -arch=native ] || check registers cuda_registers "$out/build/qwen3.log"
-    check registers_of_ranks cuda_registers_of_ranks
-    check registers_of_server cuda_registers_of_server
-    check registers_of_bench cuda_registers_of_bench
+    ! cuda_in_turn 1 || ended build/qwen3
+    [ $decoder_arch = -arch=native ] || ! cuda_in_turn 1 || check registers cuda_registers "$out/build/qwen3.log"
+    ! cuda_in_turn 1 || check registers_of_ranks cuda_registers_of_ranks
+    ! cuda_in_turn 2 || check registers_of_server cuda_registers_of_server
+    ! cuda_in_turn 1 || check registers_of_bench cuda_registers_of_bench
     nvidia-smi -L >/dev/null 2>&1 || {
         skip run "needs an NVIDIA GPU"
         return 0
@@ -1067,6 +1098,9 @@ cuda_prompts() { # PROGRAM CHECKPOINT
     done
 }
 
+# Without a GPU, what is compiled alone is so by turns. The decoder is the first.
+cuda_in_turn() { in_turn "$1" || nvidia-smi -L >/dev/null 2>&1; }
+
 # Whether a program only becomes PTX: to assemble what cannot run, and to compile its host's side once more, takes as long again.
 is_ptx() { # FILE
     ! everywhere "$1" || return 1
@@ -1175,8 +1209,7 @@ for word; do
     esac
 done
 
-# Of the mutants, which test the tests, and of what is compiled once more in another way, a run has a third, by turns from
-# commit to commit, and a deep run has all.
+# Of some jobs a run has a third, by turns from commit to commit, and a deep run has all (tests/README.md).
 export FLEET_TEST_THIRD=${FLEET_TEST_THIRD-$(($(git rev-list --count HEAD 2>/dev/null || echo 0) % 3))}
 
 trap hip_leave EXIT

@@ -7,6 +7,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Memory that has not been written holds large floats, and integers that are no index, instead of the zeros that a fresh
@@ -87,6 +88,23 @@ static int test_wanted(const test_run *t, const char *name)
             return;                                                                                \
         }                                                                                          \
     } while (0)
+
+/* Of some cases a run has every third one, from FLEET_TEST_THIRD on; by hand and in deep runs all, which is -1 here. */
+static inline int test_third(void)
+{
+    const char *third = getenv("FLEET_TEST_THIRD");
+    return third && *third && !getenv("FLEET_DEEP") ? atoi(third) : -1;
+}
+/* The first of them, where a run has so many in a row. */
+static inline unsigned long long test_first(unsigned long long count)
+{
+    return test_third() < 0 ? 0 : (unsigned)test_third() * count;
+}
+/* Whether this run has the n-th of them. */
+static inline int test_in_turn(unsigned n)
+{
+    return test_third() < 0 || n % 3 == (unsigned)test_third();
+}
 
 /* Runs `function(t)` as the test of that name. */
 #define TEST(function)                                                                             \

@@ -272,7 +272,7 @@ static void time_out_in(test_run *t, const setting *s, void *user)
 }
 static void deadline_of_one_pool_ends_both(test_run *t)
 {
-    in_settings(t, 2, time_out_in, NULL);
+    in_settings(t, 3, time_out_in, NULL);
 }
 
 #if defined(FLEET_HOST)

@@ -11,7 +11,7 @@ flags=()
 for flag in ${MODEL_FLAGS:-}; do
     case $flag in *.o) ;; *) flags+=("$flag") ;; esac
 done
-gcc -std=c11 "${flags[@]}" -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -DFLEET_TRACE -I. tests/bench/devices.c \
+gcc -std=c11 "${flags[@]}" -Og -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -DFLEET_TRACE -I. tests/bench/devices.c \
     -o "$OUT/devices" -pthread -lm
 check() { # RANKS TOKENS COLUMNS DEPTH
     local name="$1 ranks, $2 x $3 x $4"

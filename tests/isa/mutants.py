@@ -271,11 +271,15 @@ MUTANTS = [
 
 
 
-def of_this_run(all_of_them):
-    """Those that this run builds and runs: all of them by hand and in deep runs, else every third one. That the others
-    still apply to the headers is looked at in every run."""
+def in_turn(n):
+    """Whether this run has the n-th of some jobs: all of them by hand and in deep runs, else every third one."""
     third = os.environ.get("FLEET_TEST_THIRD")
-    return all_of_them if DEEP or not third else all_of_them[int(third) % 3::3]
+    return DEEP or not third or n % 3 == int(third) % 3
+
+
+def of_this_run(all_of_them):
+    """Those that this run builds and runs. That the others still apply to the headers is looked at in every run."""
+    return [m for n, m in enumerate(all_of_them) if in_turn(n)]
 
 
 def all_apply(top, all_of_them):
