@@ -782,6 +782,7 @@ group_hip() {
         ! succeeded build/qwen3 || program "$name" hip_decoder "$name"
         ! succeeded build/qwen3 || program "$name-prompts" hip_prompts "$name"
     done
+    ! succeeded build/qwen3 || program prompts-of-chiplets hip_prompts_of_chiplets
     for file in $(gpu_files); do
         name=$(stem "$file")
         ! succeeded "build/$name" || program "$name" hip_seeds "$file" "$name"
@@ -859,6 +860,28 @@ hip_prompts() { # CHECKPOINT
             ${hip_runtime:+"LD_LIBRARY_PATH=$hip_runtime"} timeout -k 5 "$(limit)" "$out/qwen3" "$1" --check "$1/expected.json" \
             --prefill-rows "$rows"
     done
+}
+# A model whose KV heads and columns can be divided among the chiplets has the same tokens as when all share the work.
+hip_prompts_of_chiplets() {
+    local folder=$out/chiplets prompts schedule tokens=()
+    prompts=$(seq -s, 1 70 | tr -d '\n')\;$(seq -s, 3 3 390)
+    hip_run mkdir -p "$folder"
+    hip_run tee "$folder/config.json" >/dev/null <<'END'
+{ "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "num_hidden_layers": 2, "hidden_size": 1024,
+  "intermediate_size": 512, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 512,
+  "max_position_embeddings": 4096, "rope_theta": 1000000.0, "rms_norm_eps": 1e-06, "hidden_act": "silu",
+  "attention_bias": false, "tie_word_embeddings": false }
+END
+    for schedule in static unaware; do
+        tokens+=("$(hip_run env ${hip_runtime:+"LD_LIBRARY_PATH=$hip_runtime"} timeout -k 5 "$(limit)" "$out/qwen3" "$folder" \
+            --random-weights --prompt-ids "$prompts" --steps 3 --ignore-eos --temperature 0.7 --seed 5 \
+            --schedule "$schedule" | grep '^tokens: ')")
+    done
+    if [ -n "${tokens[0]}" ] && [ "${tokens[0]}" = "${tokens[1]}" ]; then
+        echo "pass tokens"
+    else
+        echo "FAIL tokens: ${tokens[0]//$'\n'/ }, and on all chiplets ${tokens[1]//$'\n'/ }"
+    fi
 }
 # Runs a command; the simulator must tell of a launch of that kernel, which models with experts do not have.
 hip_prompts_taken() { # CHECKPOINT COMMAND...

@@ -50,6 +50,9 @@ typedef struct chain {
     uint32_t gates;
     /* Of several ranks: 1: the next grid waits for the one before on all ranks, not on its own alone. */
     uint32_t joins;
+    /* 0, or the next grid has a chiplet-task for each of so many chiplets, and 1: the grid after it has as many, each of
+       which waits for its chiplet's task alone. Then the event is of chiplet scope. */
+    uint32_t groups, stays, is_split;
 } chain;
 
 #define NO_LAYER UINT32_MAX
@@ -59,8 +62,10 @@ static task_args *append_task(chain *c, const char *name, uint32_t layer, uint32
 {
     task_args *task = &c->tasks[c->n];
     const uint32_t ranks = c->m->ranks;
-    const char *map = ranks > 1 ? "r->r" : c->is_guarded ? "i->" : "->";
-    const fleet_shape one = ranks > 1 ? fleet_shape1_of(ranks) : fleet_shape0();
+    const uint32_t groups = c->groups;
+    const char *map = ranks > 1 ? "r->r" : c->is_guarded ? "i->" : groups ? "k->" : "->";
+    const fleet_shape one = ranks > 1 ? fleet_shape1_of(ranks) : fleet_shape0(),
+                      each = groups ? fleet_shape1_of(groups) : one;
     char text[48];
     int length;
     fleet_grid grid;
@@ -72,20 +77,20 @@ static task_args *append_task(chain *c, const char *name, uint32_t layer, uint32
     /* The last round has the names of a step's only one. */
     if (c->batch_number + 1 < c->d->rounds)
         snprintf(text + length, sizeof text - (size_t)length, "#%u", c->batch_number);
-    grid = fleet_call_device(c->g, text, tile, c->is_guarded ? fleet_shape1(c->live) : one, c->n);
-    fleet_grid_level(c->g, grid, level);
+    grid = fleet_call_device(c->g, text, tile, c->is_guarded ? fleet_shape1(c->live) : each, c->n);
+    fleet_grid_level(c->g, grid, groups ? FLEET_LEVEL_CHIPLET : level);
     if (c->d->unaware && level == FLEET_LEVEL_DEVICE) { /* one slice, with a task for each worker */
         fleet_grid_slices(c->g, grid, fleet_dim_of(1));
         fleet_grid_tiles(c->g, grid, fleet_dim_of((int32_t)(c->d->chiplets * c->d->workers)));
     }
     if (ranks > 1) fleet_grid_ranks(c->g, grid, fleet_axis(0, 1, 0, 1));
-    if (c->n) fleet_in_edge(c->g, grid, c->before, c->joins ? "r->u" : map);
-    c->joins = 0;
-    c->before = fleet_event_tensor(c->g, text, one, FLEET_COUNT_DERIVED);
-    fleet_out_edge(c->g, grid, c->before, map);
+    if (c->n) fleet_in_edge(c->g, grid, c->before, c->joins ? "r->u" : c->is_split ? "k->k" : map);
+    c->joins = 0, c->is_split = groups && c->stays;
+    c->before = fleet_event_tensor(c->g, text, c->is_split ? each : one, FLEET_COUNT_DERIVED);
+    fleet_out_edge(c->g, grid, c->before, c->is_split ? "k->k" : map);
     task->number = c->n++, task->step_tasks = count_step_tasks(c->m, c->d),
     task->round = c->batch_number;
-    task->has_gates = c->d->table != NULL;
+    task->has_gates = c->d->table != NULL, task->share.groups = groups;
     c->last = grid;
     return task;
 }

@@ -211,6 +211,17 @@ FLEET_HOST_DEVICE uint32_t tokens_of_rank(uint32_t vocab, uint32_t each, uint32_
 /* Rows that may be parked: those that decode, and a chunk of each class. */
 #define PARKED_ROWS (3 * MAX_ROWS)
 
+/* What a worker's prefetch has found: 1: it has copied the arguments; then which panels are the worker's. */
+typedef struct found_panels {
+    uint32_t early, first, end, step;
+} found_panels;
+/* The task is one for each of so many chiplets, or 0: all chiplets share it; and weights of products to come, which its workers
+   load ahead. */
+typedef struct prompt_share {
+    uint32_t groups, ahead_bytes;
+    const bf16 *ahead;
+} prompt_share;
+
 /* The arguments of a task: the decoder, and what differs from task to task. */
 typedef struct __attribute__((aligned(16))) task_args { /* a weight pipeline may copy it */
     decoder d;             /* a copy: a pointer would cost each task one more dependent load */
@@ -240,11 +251,12 @@ typedef struct __attribute__((aligned(16))) task_args { /* a weight pipeline may
     uint64_t session; /* unique to the session: when it was opened, in ns */
     uint32_t
         product; /* of the kernel that takes prompts: PREFILL_..., of this task or of the one whose parts it adds up */
-    /* Only in a worker's own copy (own_args): the rows of the step, and its number; a reciprocal of the rows, for fast_div;
-       and if `early`, which panels are the worker's. */
+    /* Only in a worker's own copy (own_args): the rows of the step, and its number; a reciprocal of the rows, for fast_div. */
     uint32_t rows, rows_epoch, rows_reciprocal;
-    uint32_t early; /* 1: the prefetch has copied the arguments */
-    uint32_t first_panel, end_panel, step_panel;
+    union {
+        found_panels found; /* in that copy */
+        prompt_share share; /* in tasks of prompts on AMD GPUs, which have no copies */
+    };
 } task_args;
 
 #endif /* QWEN3_DECODER_H */

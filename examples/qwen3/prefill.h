@@ -158,6 +158,7 @@ static fleet_graph *prefill_graph(const model *m, const decoder *d, task_args *t
     append_prefill_layers(&c);
     if (d->prefill_last)
         append_task(&c, "keep", NO_LAYER, prefill_set_prefill_keep, FLEET_LEVEL_DEVICE);
+    load_weights_ahead(&c);
     return c.g;
 }
 

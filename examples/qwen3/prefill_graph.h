@@ -50,6 +50,23 @@ typedef char the_sets_have_the_same_numbers
          ? 1
          : -1];
 
+/* The chiplets share all work. */
+static uint32_t head_groups(const decoder *d)
+{
+    FLEET_UNUSED(d);
+    return 0;
+}
+static uint32_t column_groups(const decoder *d)
+{
+    FLEET_UNUSED(d);
+    return 0;
+}
+/* Nor are weights loaded ahead. */
+static void load_weights_ahead(const chain *c)
+{
+    FLEET_UNUSED(c);
+}
+
 static void append_sorted_experts(chain *c, const model_layer *l, uint32_t i,
                                   const float *next_norm)
 {
@@ -81,6 +98,44 @@ static void append_sorted_experts(chain *c, const model_layer *l, uint32_t i,
 static prefill_division divide_expert(const fleet_linear *shape, uint32_t rows, const decoder *d)
 {
     return prefill_divide(shape, EPILOGUE_STORE, rows, d->chiplets * d->workers, 1);
+}
+/* Chiplets among which the KV heads of prompts are divided, and columns of the residual stream. A chiplet has whole heads and
+   whole tiles; 0: all chiplets share the work. */
+static uint32_t head_groups(const decoder *d)
+{
+    const uint32_t n = d->unaware ? 1 : d->chiplets;
+    return n > 1 && d->kv_heads % n == 0 && d->kv_heads / n * d->head_dim % PREFILL_COLUMNS == 0
+               ? n
+               : 0;
+}
+static uint32_t column_groups(const decoder *d)
+{
+    const uint32_t n = d->unaware ? 1 : d->chiplets;
+    return n > 1 && d->hidden % (n * PREFILL_COLUMNS) == 0 ? n : 0;
+}
+static uint64_t weight_bytes(const task_args *task)
+{
+    return task->weights ? (uint64_t)task->shape.n * task->shape.k * sizeof(bf16) : 0;
+}
+/* Before its event, each task loads weights of its own product or of those that follow, from where the task before it ended. */
+static void load_weights_ahead(const chain *c)
+{
+    const uint64_t most = (uint64_t)c->d->chiplets * c->d->workers * TOUCHED_BYTES;
+    uint64_t done = 0; /* bytes of `product` */
+    for (uint32_t i = 0, product = 0; i < c->n; i++) {
+        task_args *task = &c->tasks[i];
+        const task_args *next;
+        uint64_t left;
+        if (product < i) product = i, done = 0;
+        while (product < c->n &&
+               done == weight_bytes(&c->tasks[product])) /* that is 0 of other tasks */
+            product++, done = 0;
+        if (product == c->n) return;
+        next = &c->tasks[product], left = weight_bytes(next) - done;
+        task->share.ahead = next->weights + done / sizeof(bf16);
+        task->share.ahead_bytes = (uint32_t)(left < most ? left : most);
+        done += task->share.ahead_bytes;
+    }
 }
 static void append_sorted_experts(chain *c, const model_layer *l, uint32_t i,
                                   const float *next_norm)
@@ -122,10 +177,16 @@ static void prefill_divide_steps(const model *m, const decoder *d, prefill_step 
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t k = 0; k < (d->experts ? PREFILL_PRODUCTS : PREFILL_ROUTER); k++) {
             const uint32_t is_expert = k == PREFILL_EXPERT_UP || k == PREFILL_EXPERT_DOWN;
+            const uint32_t groups = k == PREFILL_QKV                      ? head_groups(d)
+                                    : k == PREFILL_O || k == PREFILL_DOWN ? column_groups(d)
+                                                                          : 0;
+            fleet_linear shape = shapes[k]; /* of a chiplet */
+            if (groups) shape.n /= groups;
             steps[i].division[k] =
-                is_expert ? divide_expert(&shapes[k], steps[i].rows, d)
-                          : prefill_divide(&shapes[k], ends[k], steps[i].rows,
-                                           d->chiplets * d->workers, d->two_terms ? 2 : 1);
+                is_expert ? divide_expert(&shape, steps[i].rows, d)
+                          : prefill_divide(&shape, ends[k], steps[i].rows,
+                                           groups ? d->workers : d->chiplets * d->workers,
+                                           d->two_terms ? 2 : 1);
             *adds |=
                 ends[k] == EPILOGUE_RESIDUAL && steps[i].division[k].parts >= PREFILL_ADDED_PARTS;
         }
@@ -138,8 +199,10 @@ static void append_add(chain *c, const char *name, uint32_t layer, uint32_t prod
     task_args *task = &c->tasks[c->n - 1];
     task->product = product;
     if (!c->d->prefill_adds) return;
+    c->stays = 0;
     task = append_task(c, name, layer, prefill_set_prefill_add, FLEET_LEVEL_DEVICE);
     task->product = product, task->norm = next_norm;
+    c->groups = 0;
 }
 
 /* From the embedding through all layers. */
@@ -157,6 +220,7 @@ static void append_prefill_layers(chain *c)
         kv_t *const cache = d->cache + layer_cache_size(d) * i;
         task_args *task;
         if (d->table && i) append_gate(c, i, GATE_WIDE);
+        c->groups = head_groups(d), c->stays = 1;
         task = append_linear(c, "qkv", i, l->qkv, d->x, q + 2 * kv, d->hidden);
         epilogue_store(task, d->qkv, q + 2 * kv);
         if (is_wide)
@@ -164,9 +228,11 @@ static void append_prefill_layers(chain *c)
         else
             task = append_task(c, "heads", i, prefill_set_prefill_heads, FLEET_LEVEL_DEVICE);
         task->q_norm = l->q_norm, task->k_norm = l->k_norm, task->cache = cache;
+        c->stays = 0;
         if (!is_wide)
             append_task(c, "attend", i, prefill_set_prefill_attend, FLEET_LEVEL_DEVICE)->cache =
                 cache;
+        c->groups = column_groups(d), c->stays = 1;
         task = append_linear(c, "o", i, l->o, d->attended, d->hidden, q);
         epilogue_residual(task, l->post_norm);
         append_add(c, "o_add", i, PREFILL_O, l->post_norm);
@@ -174,8 +240,12 @@ static void append_prefill_layers(chain *c)
             append_sorted_experts(c, l, i, next_norm);
             continue;
         }
-        append_dense(c, l, i, next_norm);
-        c->tasks[c->n - 2].product = PREFILL_GATE_UP;
+        task = append_linear(c, "gate_up", i, l->gate_up, d->x, 2 * m->ffn, d->hidden);
+        epilogue_silu(task, d, MAX_ROWS, m->ffn);
+        task->product = PREFILL_GATE_UP;
+        c->groups = column_groups(d), c->stays = 1;
+        task = append_linear(c, "down", i, l->down, d->gated, d->hidden, m->ffn);
+        epilogue_residual(task, next_norm);
         append_add(c, "down_add", i, PREFILL_DOWN, next_norm);
     }
 }

@@ -61,7 +61,7 @@ DECODER_DISPATCH(served, SERVED_TASKS, ALL_STREAMS)
     TILE_(P, prefill_linear)                                                                       \
     TILE_(P, prefill_attend) TILE_(P, prefill_heads) TILE_(P, prefill_add) TILE_(P, prefill_keep)
 typedef task_args prefill_set;
-FLEET_DISPATCH(prefill_set, PREFILL_TASKS)
+PREFILL_DISPATCH(prefill_set, PREFILL_TASKS)
 #endif
 
 #if defined(FLEET_CUDA)

@@ -12,7 +12,11 @@
 
    Attention takes blocks of PREFILL_QUERIES queries: some rows, and the heads that share a KV head. The waves of a workgroup
    share the keys, 32 at a time, and each has a running softmax of its own; afterwards their results are added up through LDS.
-   Sums are added in an order that depends on positions alone. */
+   Sums are added in an order that depends on positions alone.
+
+   Where the model's dimensions allow it, a chiplet has KV heads of its own from their columns of qkv through attention, and
+   columns of its own of o and down until their parts are added to the residual stream. These tasks are chiplet-tasks
+   (prompt_share), whose events need no write-back. */
 #ifndef QWEN3_AMD_PREFILL_H
 #define QWEN3_AMD_PREFILL_H
 
@@ -26,7 +30,7 @@
 #define PREFILL_WARPS 4u
 #define PREFILL_THREADS (PREFILL_WARPS * 64)
 #define EMBEDDED 256u
-#define SQUARED_COLUMNS 256u
+#define SQUARED_COLUMNS 128u
 #define PREFILL_ADDED_PARTS 1u
 #define PARTS_LOADED 8u
 #define LOW_TERM 0u /* activations have one term */
@@ -38,10 +42,13 @@
 #define WEIGHT_STAGE (PREFILL_COLUMNS * BLOCK_K * 2)
 #define WEIGHT_STAGES 2u
 #define SCALES_AT (WEIGHT_STAGES * WEIGHT_STAGE)
-/* The sums of a block of elements of all waves, twice; and the maximum and the denominator of each query and wave. */
-#define FLASH_SUMS (PREFILL_WARPS * MATRIX * PREFILL_QUERIES)
-#define FLASH_BYTES ((2 * FLASH_SUMS + 2 * PREFILL_WARPS * PREFILL_QUERIES) * 4)
+/* The sums of each wave for every other one; and the maximum and the denominator of each query and wave. */
+#define FLASH_SUMS (PREFILL_WARPS * (PREFILL_WARPS - 1) * MATRIX * PREFILL_QUERIES)
+#define FLASH_BYTES ((FLASH_SUMS + 2 * PREFILL_WARPS * PREFILL_QUERIES) * 4)
 #define PREFILL_LDS_BYTES FLASH_BYTES
+#define PREFILL_PREFETCHES(TILE_, P)                                                               \
+    TILE_(P, prefill_linear) TILE_(P, prefill_attend) TILE_(P, prefill_heads) TILE_(P, prefill_add)
+#define PREFILL_DISPATCH(set, LIST) FLEET_DISPATCH_WITH_PREFETCH(set, LIST, PREFILL_PREFETCHES)
 typedef char prefill_lds_fits[SCALES_AT + PREFILL_TILE_ROWS * 4 <= PREFILL_LDS_BYTES ? 1 : -1];
 
 /* [row / PREFILL_TILE_ROWS][k / VECTOR][row][VECTOR]: 32 rows of VECTOR k's are neighbours, as a wave loads them. */
@@ -251,15 +258,15 @@ FLEET_DEVICE float prefill_scale(const task_args *task, uint32_t row, uint32_t r
     const uint32_t all = squares_of(task->d.hidden);
     float sum = 0;
     if (!task->rmsnorm || row >= rows) return 1;
-    for (uint32_t i = 0; i < all; i += 16) {
-        floats4 some[4];
+    for (uint32_t i = 0; i < all; i += 32) {
+        floats4 some[8];
         UNROLLED
-        for (uint32_t n = 0; n < 4; n++) {
+        for (uint32_t n = 0; n < 8; n++) {
             const uint32_t at = i + n * 4;
             some[n] = load_floats(task->d.squares, (row * all + (at < all ? at : i)) * 4);
         }
         UNROLLED
-        for (uint32_t n = 0; n < 4; n++)
+        for (uint32_t n = 0; n < 8; n++)
             if (i + n * 4 < all) sum += (some[n][0] + some[n][1]) + (some[n][2] + some[n][3]);
     }
     return 1 / sqrtf(sum / (float)task->d.hidden + task->d.eps);
@@ -320,9 +327,22 @@ FLEET_DEVICE void store_gated(const task_args *task, const sums16 (*sum)[MAX_COL
     }
 }
 
+/* The column of the product that is number c of those of a chiplet, `group`: it has the columns of its query heads, then those of
+   its KV heads' keys and values; or of o and down a contiguous share. */
+FLEET_DEVICE uint32_t column_of_group(const task_args *task, uint32_t group, uint32_t c)
+{
+    const decoder *d = &task->d;
+    const uint32_t q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim,
+                   own_q = q / task->share.groups, own_kv = kv / task->share.groups;
+    if (task->product != PREFILL_QKV) return group * (task->shape.n / task->share.groups) + c;
+    if (c < own_q) return group * own_q + c;
+    if (c < own_q + own_kv) return q + group * own_kv + c - own_q;
+    return q + kv + group * own_kv + c - own_q - own_kv;
+}
+
 /* row_blocks: of 32 rows that a wave has; column_blocks: of 32 columns; is_gated: 1: gates and ups, whose lanes have rows instead of
    columns. All are constants. Blocks that do not exist are multiplied too; their sums are ignored. */
-FLEET_DEVICE void prefill_product(const fleet_ctx *ctx, const task_args *task,
+FLEET_DEVICE void prefill_product(const fleet_ctx *ctx, const task_args *task, uint32_t group,
                                   const prefill_items *t, uint32_t rows, const uint32_t row_blocks,
                                   const uint32_t column_blocks, const uint32_t is_gated)
 {
@@ -333,13 +353,15 @@ FLEET_DEVICE void prefill_product(const fleet_ctx *ctx, const task_args *task,
         task->epilogue == EPILOGUE_RESIDUAL ? task->d.hidden : task->columns; /* of parts */
     lds_float *scales = (lds_float *)((lds_byte *)ctx->lds + SCALES_AT);
     for (uint32_t i = prefill_worker(ctx); i < t->items; i += prefill_workers(ctx)) {
-        const prefill_item item = prefill_item_of(task, t, i, column_blocks * MATRIX);
+        prefill_item item = prefill_item_of(task, t, i, column_blocks * MATRIX);
         product_source from;
         product_operands o;
         words4 first[WEIGHT_STAGES][MAX_WEIGHT_LOADS];
         sums16 sum[MAX_ROW_BLOCKS][MAX_COLUMN_BLOCKS];
         float scale;
         uint32_t step = 0;
+        if (task->share.groups)
+            item.column = wave_uniform(column_of_group(task, group, item.column));
         __builtin_amdgcn_s_waitcnt(NOTHING_PENDING);
         from.lds = (lds_byte *)ctx->lds;
         from.steps = wave_uniform((item.end - item.k) / BLOCK_K);
@@ -412,24 +434,25 @@ FLEET_TILE(prefill_linear, task_args)
     const prefill_division *by = &step->division[args->product];
     const uint32_t rows = wave_uniform(step->rows), width = wave_uniform(by->width),
                    is_small = rows <= BLOCK_ROWS;
-    const prefill_items t = prefill_items_of(args, by, 0, rows);
-    FLEET_UNUSED(at);
+    const uint32_t group = (uint32_t)at[0];
+    prefill_items t = prefill_items_of(args, by, 0, rows);
+    if (args->share.groups) t.items /= args->share.groups;
     if (args->epilogue != EPILOGUE_SILU && is_small)
-        prefill_product(&ctx, args, &t, rows, 1, 4, 0);
+        prefill_product(&ctx, args, group, &t, rows, 1, 4, 0);
     else if (args->epilogue != EPILOGUE_SILU)
-        prefill_product(&ctx, args, &t, rows, 2, 4, 0);
+        prefill_product(&ctx, args, group, &t, rows, 2, 4, 0);
     else if (is_small && width == 64)
-        prefill_product(&ctx, args, &t, rows, 1, 2, 1);
+        prefill_product(&ctx, args, group, &t, rows, 1, 2, 1);
     else if (is_small && width == 96)
-        prefill_product(&ctx, args, &t, rows, 1, 3, 1);
+        prefill_product(&ctx, args, group, &t, rows, 1, 3, 1);
     else if (is_small)
-        prefill_product(&ctx, args, &t, rows, 1, 4, 1);
+        prefill_product(&ctx, args, group, &t, rows, 1, 4, 1);
     else if (width == 64)
-        prefill_product(&ctx, args, &t, rows, 2, 2, 1);
+        prefill_product(&ctx, args, group, &t, rows, 2, 2, 1);
     else if (width == 96)
-        prefill_product(&ctx, args, &t, rows, 2, 3, 1);
+        prefill_product(&ctx, args, group, &t, rows, 2, 3, 1);
     else
-        prefill_product(&ctx, args, &t, rows, 2, 4, 1);
+        prefill_product(&ctx, args, group, &t, rows, 2, 4, 1);
     return FLEET_OK;
 }
 FLEET_TILE(prefill_embed, task_args)
@@ -440,8 +463,8 @@ FLEET_TILE(prefill_embed, task_args)
 }
 FLEET_TILE(prefill_add, task_args)
 {
-    FLEET_UNUSED(at);
-    add_parts(&ctx, args, 1);
+    const uint32_t columns = args->d.hidden / (args->share.groups ? args->share.groups : 1);
+    add_parts(&ctx, args, args->share.groups ? (uint32_t)at[0] * columns : 0, columns, 1);
     return FLEET_OK;
 }
 FLEET_TILE(prefill_keep, task_args)
@@ -493,16 +516,20 @@ FLEET_TILE(prefill_heads, task_args)
     const float *const k_norm = args->k_norm, *const q_norm = args->q_norm;
     kv_t *const cache = args->cache;
     const prefill_step *step = prefill_step_of(&ctx, d);
-    const uint32_t heads = d->heads + d->kv_heads, dim = d->head_dim, half = dim / 2;
+    const uint32_t groups = args->share.groups ? args->share.groups : 1,
+                   group = args->share.groups ? (uint32_t)at[0] : 0;
+    const uint32_t q_heads = d->heads / groups, kv_heads = d->kv_heads / groups,
+                   heads = q_heads + kv_heads, dim = d->head_dim, half = dim / 2;
     const uint32_t width = (d->heads + 2 * d->kv_heads) * dim, own = ctx.threads / LANES_PER_ROW,
                    lane = ctx.thread % LANES_PER_ROW * 4, is_there = lane < half,
                    j = is_there ? lane : 0;
     const uint32_t all = step->rows * heads, parts = step->division[PREFILL_QKV].parts;
     const size_t stride = (size_t)step->rows * width; /* between parts of the product */
-    FLEET_UNUSED(at);
     for (uint32_t i = prefill_worker(&ctx) * own + ctx.thread / LANES_PER_ROW; i < all;
          i += prefill_workers(&ctx) * own) {
-        const uint32_t r = i / heads, head = i - r * heads, is_query = head < d->heads;
+        const uint32_t r = i / heads, own_head = i - r * heads, is_query = own_head < q_heads,
+                       head = is_query ? group * q_heads + own_head
+                                       : d->heads + group * kv_heads + own_head - q_heads;
         const token_row *row = d->prefill_rows + step->first + r;
         float *from = d->qkv + (size_t)r * width + head * dim;
         const float *norm = (is_query ? q_norm : k_norm) + j,
@@ -552,14 +579,6 @@ FLEET_DEVICE sums16 multiply_halves(halves4 a, halves4 b, sums16 sum)
     return __builtin_amdgcn_mfma_f32_32x32x8f16(a, b, sum, 0, 0, 0);
 }
 
-/* Those of an element of four tokens. */
-FLEET_DEVICE halves4 load_values(const kv_t *base, uint32_t offset_bytes)
-{
-    const __attribute__((address_space(1))) char *at =
-        (const __attribute__((address_space(1))) char *)base;
-    return *(const __attribute__((address_space(1))) halves4 *)(at + offset_bytes);
-}
-
 /* Of query lane % 32. sum: elements of the head, block by block, in the order of multiply_32. The denominator is that of the lane's
    keys. */
 typedef struct flash_state {
@@ -567,90 +586,164 @@ typedef struct flash_state {
     float row_max, denominator;
 } flash_state;
 
+/* A block of the wave's keys and values, and where a lane finds its parts of them: in bytes from the beginning of a page. Those
+   beyond the head are loaded from its beginning: keys meet queries of 0, and their sums of values are not stored. */
+typedef struct flash_operands {
+    halves8 keys[FLASH_VECTORS];
+    halves4 values[FLASH_ELEMENTS][4];
+    uint32_t key_bytes[FLASH_VECTORS], value_bytes[FLASH_ELEMENTS][2];
+} flash_operands;
+
+FLEET_DEVICE void flash_locate(const decoder *d, flash_operands *o)
+{
+    const uint32_t dim = d->head_dim, half = own_lane() / MATRIX, own = own_lane() % MATRIX;
+    UNROLLED
+    for (uint32_t v = 0; v < FLASH_VECTORS; v++) {
+        const uint32_t at = (2 * v + half) * VECTOR;
+        o->key_bytes[v] = key_at(d, own % PAGE_TOKENS, at < dim ? at : 0) * 2;
+    }
+    UNROLLED
+    for (uint32_t e = 0; e < FLASH_ELEMENTS; e++) {
+        const uint32_t at = e * MATRIX + own;
+        UNROLLED
+        for (uint32_t n = 0; n < 2; n++)
+            o->value_bytes[e][n] = value_at(d, n * 8 + half * 4, at < dim ? at : 0) * 2;
+    }
+}
+FLEET_DEVICE void load_keys(flash_operands *o, const kv_t *const *pages)
+{
+    UNROLLED
+    for (uint32_t v = 0; v < FLASH_VECTORS; v++)
+        o->keys[v] = (halves8)load_words(own_lane() % MATRIX < PAGE_TOKENS ? pages[0] : pages[1],
+                                         o->key_bytes[v]);
+    __builtin_amdgcn_sched_barrier(0);
+}
+FLEET_DEVICE void load_values(flash_operands *o, const kv_t *const *pages)
+{
+    UNROLLED
+    for (uint32_t e = 0; e < FLASH_ELEMENTS; e++) {
+        UNROLLED
+        for (uint32_t n = 0; n < 4; n++) {
+            const __attribute__((address_space(1))) char *page =
+                (const __attribute__((address_space(1))) char *)pages[n / 2];
+            o->values[e][n] = *(const __attribute__((address_space(1)))
+                                halves4 *)(page + o->value_bytes[e][n % 2]);
+        }
+    }
+    __builtin_amdgcn_sched_barrier(0);
+}
+
+/* The pages of the wave's blocks, of which it has every PREFILL_WARPS-th. Each lane holds the number of a page of LISTED_BLOCKS
+   blocks. */
+#define LISTED_BLOCKS (64 / FLASH_PAGES)
+typedef struct flash_pages {
+    const uint32_t *numbers; /* of the sequence */
+    uint32_t last, listed;
+} flash_pages;
+/* Those of the wave's block i, one after the other. In place of pages after the last one that is taken again: its weights
+   are zeros. */
+FLEET_DEVICE void flash_pages_of(const decoder *d, kv_t *layer, uint32_t head, flash_pages *list,
+                                 uint32_t i, const kv_t **pages)
+{
+    if (i % LISTED_BLOCKS == 0) {
+        const uint32_t block = i + own_lane() / FLASH_PAGES,
+                       page = (block * PREFILL_WARPS + own_warp()) * FLASH_PAGES +
+                              own_lane() % FLASH_PAGES;
+        list->listed = load_word(list->numbers, (page < list->last ? page : list->last) * 4);
+    }
+    UNROLLED
+    for (uint32_t p = 0; p < FLASH_PAGES; p++)
+        pages[p] = kv_page(d, layer, head,
+                           (uint32_t)__builtin_amdgcn_readlane(
+                               (int)list->listed, (int)(i % LISTED_BLOCKS * FLASH_PAGES + p)));
+}
+
+/* A score may exceed the maximum that is subtracted by so much before the maximum is raised, and the sums are rescaled: most
+   blocks then rescale nothing. Weights of up to e to this power fit in f16. */
+#define FLASH_SLACK 8.0f
+
 /* The wave's keys of a block: every PREFILL_WARPS-th FLASH_KEYS, of which the lane's query sees `visible`. Lane l has the scores of keys 8
-   (i / 4) + 4 (l / 32) + i % 4, which is also the order in which the product with the values takes their weights. */
+   (i / 4) + 4 (l / 32) + i % 4, which is also the order in which the product with the values takes their weights. Keys are
+   loaded once those before have met the queries, values once those before are added. */
 FLEET_DEVICE void flash_keys(const task_args *task, const prefill_block *b, uint32_t head,
                              uint32_t visible, const halves8 *query, flash_state *to)
 {
     const decoder *d = &task->d;
-    const uint32_t dim = d->head_dim, lane = own_lane(), half = lane / MATRIX, own = lane % MATRIX;
-    const uint32_t *pages = pages_of(d, b->table_row);
-    const uint32_t end = wave_uniform(b->position + b->rows), last = (end - 1) / PAGE_TOKENS;
+    const uint32_t dim = d->head_dim, half = own_lane() / MATRIX;
+    const uint32_t end = wave_uniform(b->position + b->rows);
+    const kv_t *pages[FLASH_PAGES];
+    flash_operands o;
+    flash_pages list;
+    uint32_t first = own_warp() * FLASH_KEYS;
+    list.numbers = pages_of(d, b->table_row), list.last = (end - 1) / PAGE_TOKENS;
+    flash_locate(d, &o);
+    flash_pages_of(d, task->cache, head, &list, 0, pages);
+    load_keys(&o, pages);
+    load_values(&o, pages);
     ROLLED
-    for (uint32_t first = own_warp() * FLASH_KEYS; first < end;
-         first += PREFILL_WARPS * FLASH_KEYS) {
-        const uint32_t page = first / PAGE_TOKENS;
-        const kv_t *of[FLASH_PAGES];
-        halves8 keys[FLASH_VECTORS];
-        halves4 values[FLASH_ELEMENTS][4];
+    for (uint32_t i = 1; first < end; i++, first += PREFILL_WARPS * FLASH_KEYS) {
         sums16 score = (sums16)(0.0f);
         float row_max = to->row_max, rescale, sum = 0;
-        /* In place of pages after the last one that is taken again: its weights are zeros. */
-        UNROLLED
-        for (uint32_t p = 0; p < FLASH_PAGES; p++)
-            of[p] = kv_page(d, task->cache, head,
-                            wave_uniform(pages[page + p < last ? page + p : last]));
+        uint32_t must_rescale;
+        flash_pages_of(d, task->cache, head, &list, i, pages);
         UNROLLED
         for (uint32_t v = 0; v < FLASH_VECTORS; v++) {
-            const uint32_t at = (2 * v + half) * VECTOR;
-            const words4 zeros = {0, 0, 0, 0};
-            keys[v] = (halves8)zeros;
-            if (at < dim)
-                keys[v] = (halves8)load_words(own < PAGE_TOKENS ? of[0] : of[1],
-                                              key_at(d, own % PAGE_TOKENS, at) * 2);
+            score = multiply_halves(o.keys[v].lo, query[v].lo, score);
+            score = multiply_halves(o.keys[v].hi, query[v].hi, score);
         }
+        __builtin_amdgcn_sched_barrier(0);
+        load_keys(&o, pages);
         UNROLLED
-        for (uint32_t e = 0; e < FLASH_ELEMENTS; e++) {
-            UNROLLED
-            for (uint32_t n = 0; n < 4; n++) {
-                const uint32_t at = e * MATRIX + own;
-                values[e][n] = (halves4)((_Float16)0);
-                if (at < dim)
-                    values[e][n] =
-                        load_values(of[n / 2], value_at(d, n % 2 * 8 + half * 4, at) * 2);
-            }
-        }
-        UNROLLED
-        for (uint32_t v = 0; v < FLASH_VECTORS; v++) {
-            if (v * 2 * VECTOR >= dim) break;
-            score = multiply_halves(keys[v].lo, query[v].lo, score);
-            score = multiply_halves(keys[v].hi, query[v].hi, score);
-        }
-        UNROLLED
-        for (uint32_t i = 0; i < 16; i++) {
-            if (first + i / 4 * 8 + half * 4 + i % 4 >= visible) score[i] = -INFINITY;
-            row_max = fmaxf(row_max, score[i]);
+        for (uint32_t n = 0; n < 16; n++) {
+            if (first + n / 4 * 8 + half * 4 + n % 4 >= visible) score[n] = -INFINITY;
+            row_max = fmaxf(row_max, score[n]);
         }
         row_max = fmaxf(row_max, shuffle_xor(row_max, MATRIX));
-        rescale = row_max == -INFINITY ? 0 : fast_exp(to->row_max - row_max);
+        if (row_max <= to->row_max + FLASH_SLACK) row_max = to->row_max;
+        rescale = row_max == -INFINITY ? 1 : fast_exp(to->row_max - row_max);
         UNROLLED
-        for (uint32_t i = 0; i < 16; i++) {
-            score[i] = row_max == -INFINITY ? 0 : fast_exp(score[i] - row_max);
-            sum += score[i];
+        for (uint32_t n = 0; n < 16; n++) {
+            score[n] = row_max == -INFINITY ? 0 : fast_exp(score[n] - row_max);
+            sum += score[n];
         }
         to->denominator = to->denominator * rescale + sum, to->row_max = row_max;
+        must_rescale = __builtin_amdgcn_ballot_w64(rescale != 1) != 0;
         UNROLLED
         for (uint32_t e = 0; e < FLASH_ELEMENTS; e++) {
             if (e * MATRIX >= dim) break;
-            to->sum[e] *= rescale;
+            if (must_rescale) to->sum[e] *= rescale;
             UNROLLED
             for (uint32_t n = 0; n < 4; n++) {
                 halves4 weights;
                 UNROLLED
                 for (uint32_t j = 0; j < 4; j++) weights[j] = (_Float16)score[n * 4 + j];
-                to->sum[e] = multiply_halves(values[e][n], weights, to->sum[e]);
+                to->sum[e] = multiply_halves(o.values[e][n], weights, to->sum[e]);
             }
         }
+        __builtin_amdgcn_sched_barrier(0);
+        load_values(&o, pages);
     }
     to->denominator += shuffle_xor(to->denominator, MATRIX);
 }
 
+/* Where wave w leaves its sums of elements e for wave e, in vectors of four. */
+FLEET_DEVICE uint32_t flash_slot(uint32_t e, uint32_t w)
+{
+    return (e * (PREFILL_WARPS - 1) + (w < e ? w : w - 1)) * 256;
+}
+FLEET_DEVICE floats4 flash_four(const flash_state *a, const uint32_t e, const uint32_t n,
+                                float rescale)
+{
+    floats4 some;
+    for (uint32_t j = 0; j < 4; j++) some[j] = a->sum[e][n * 4 + j] * rescale;
+    return some;
+}
 /* Adds up the results of the waves, wave e the e-th 32 elements, and stores them. row: the lane's query's; column: its first one. */
 FLEET_DEVICE void flash_store(const fleet_ctx *ctx, const decoder *d, const flash_state *a,
                               uint32_t row, uint32_t column, uint32_t is_there)
 {
     const uint32_t lane = own_lane(), wave = own_warp(), query = lane % MATRIX, dim = d->head_dim;
-    lds_float *sums = (lds_float *)ctx->lds, *row_maxs = sums + 2 * FLASH_SUMS,
+    lds_float *sums = (lds_float *)ctx->lds, *row_maxs = sums + FLASH_SUMS,
               *denominators = row_maxs + PREFILL_WARPS * PREFILL_QUERIES;
     float row_max = -INFINITY, denominator = 0, rescale;
     if (lane < MATRIX)
@@ -667,23 +760,24 @@ FLEET_DEVICE void flash_store(const fleet_ctx *ctx, const decoder *d, const flas
     rescale = fast_exp(a->row_max - row_max) / denominator;
     UNROLLED
     for (uint32_t e = 0; e < FLASH_ELEMENTS; e++) {
-        lds_floats *own = (lds_floats *)(sums + e % 2 * FLASH_SUMS);
-        if (e * MATRIX >= dim) break;
+        lds_floats *to = (lds_floats *)sums + flash_slot(e, wave);
+        if (e == wave || e * MATRIX >= dim) continue;
         UNROLLED
-        for (uint32_t n = 0; n < 4; n++) {
-            floats4 some;
-            for (uint32_t j = 0; j < 4; j++) some[j] = a->sum[e][n * 4 + j] * rescale;
-            own[(wave * 4 + n) * 64 + lane] = some;
-        }
-        fleet_barrier(ctx); /* the sums of all waves are in LDS, and those of e - 1 were read */
-        if (wave != e) continue;
+        for (uint32_t n = 0; n < 4; n++) to[n * 64 + lane] = flash_four(a, e, n, rescale);
+    }
+    fleet_barrier(ctx); /* the sums of all waves are in LDS */
+    UNROLLED
+    for (uint32_t e = 0; e < FLASH_ELEMENTS; e++) {
+        if (e != wave || e * MATRIX >= dim) continue;
         UNROLLED
         for (uint32_t n = 0; n < 4; n++) {
             const uint32_t at = e * MATRIX + n * 8 + lane / MATRIX * 4;
-            floats4 sum = own[n * 64 + lane];
+            const floats4 own = flash_four(a, e, n, rescale);
+            floats4 sum = {0, 0, 0, 0};
             vec4 all;
             UNROLLED
-            for (uint32_t w = 1; w < PREFILL_WARPS; w++) sum += own[(w * 4 + n) * 64 + lane];
+            for (uint32_t w = 0; w < PREFILL_WARPS; w++)
+                sum += w == e ? own : ((lds_floats *)sums)[flash_slot(e, w) + n * 64 + lane];
             for (uint32_t j = 0; j < 4; j++) all.value[j] = sum[j];
             if (is_there && at < dim)
                 store_acts(d->attended + prefill_at(row, column + at, d->heads * dim, 1), 0, all);
@@ -698,12 +792,14 @@ FLEET_TILE(prefill_attend, task_args)
     const prefill_step *step = prefill_step_of(&ctx, d);
     const prefill_block *blocks = d->prefill_blocks + step->first_block;
     const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim,
-                   items = step->blocks * d->kv_heads, half = own_lane() / MATRIX;
-    FLEET_UNUSED(at);
+                   kv_heads = d->kv_heads / (args->share.groups ? args->share.groups : 1),
+                   first = args->share.groups ? (uint32_t)at[0] * kv_heads : 0,
+                   items = step->blocks * kv_heads, half = own_lane() / MATRIX;
     for (uint32_t i = prefill_worker(&ctx); i < items; i += prefill_workers(&ctx)) {
-        const prefill_block b = blocks[i / d->kv_heads];
-        const uint32_t kv_head = i % d->kv_heads, query = own_lane() % MATRIX, r = query / d->group,
-                       head = kv_head * d->group + query - r * d->group, is_there = r < b.rows;
+        const prefill_block b = blocks[i / kv_heads];
+        const uint32_t kv_head = first + i % kv_heads, query = own_lane() % MATRIX,
+                       r = query / d->group, head = kv_head * d->group + query - r * d->group,
+                       is_there = r < b.rows;
         const float *from = d->qkv + (size_t)(b.row + (is_there ? r : 0)) * width + head * dim;
         halves8 queries[FLASH_VECTORS];
         flash_state a;
@@ -723,6 +819,48 @@ FLEET_TILE(prefill_attend, task_args)
         flash_store(&ctx, d, &a, b.row + r, head * dim, is_there);
     }
     return FLEET_OK;
+}
+
+/* ---- weights ahead ---- */
+
+/* Memory limits the products, and is idle between them. So while the first two waves signal and poll, the others load weights of the
+   products that follow (prompt_share), which stay in the memory-side cache. A wave has one piece in flight, a word of each
+   of its lines: more would delay the polls. More than TOUCHED_BYTES a worker would arrive after the event. */
+#define TOUCHED_LINE 128u
+#define TOUCHED_PIECE (64 * TOUCHED_LINE)
+#define TOUCHED_BYTES 65536u
+#define TOUCHING_WAVES (PREFILL_WARPS - 2)
+FLEET_DEVICE void touch_ahead(const fleet_ctx *ctx, const task_args *args, uint32_t group)
+{
+    const uint32_t groups = args->share.groups ? args->share.groups : 1;
+    const uint32_t worker = prefill_worker(ctx) * groups + group,
+                   workers = prefill_workers(ctx) * groups;
+    if (own_warp() < PREFILL_WARPS - TOUCHING_WAVES) return;
+    ROLLED
+    for (uint32_t piece = own_warp() - (PREFILL_WARPS - TOUCHING_WAVES);
+         piece < TOUCHED_BYTES / TOUCHED_PIECE; piece += TOUCHING_WAVES) {
+        const uint64_t at = (uint64_t)(piece * workers + worker) * TOUCHED_PIECE;
+        uint32_t word;
+        if (at + TOUCHED_PIECE > args->share.ahead_bytes) return;
+        word = load_word((const char *)args->share.ahead + at, own_lane() * TOUCHED_LINE);
+        __asm__ volatile("" ::"v"(word)); /* the load is not dead, and has returned */
+    }
+}
+FLEET_PREFETCH(prefill_linear, task_args)
+{
+    touch_ahead(&ctx, args, (uint32_t)at[0]);
+}
+FLEET_PREFETCH(prefill_attend, task_args)
+{
+    touch_ahead(&ctx, args, (uint32_t)at[0]);
+}
+FLEET_PREFETCH(prefill_heads, task_args)
+{
+    touch_ahead(&ctx, args, (uint32_t)at[0]);
+}
+FLEET_PREFETCH(prefill_add, task_args)
+{
+    touch_ahead(&ctx, args, (uint32_t)at[0]);
 }
 
 #endif /* QWEN3_AMD_PREFILL_H */

@@ -240,7 +240,7 @@ FLEET_DEVICE void copy_args(const fleet_ctx *ctx, weight_source *source, const v
     if (stage) fleet_stage_release(&source->weights, 1);
     fleet_wave_barrier();
     if (fleet_lane() == 0)
-        own->rows = rows, own->rows_reciprocal = reciprocal, own->early = early,
+        own->rows = rows, own->rows_reciprocal = reciprocal, own->found.early = early,
         own->rows_epoch = known ? ctx->epoch : ctx->epoch - 1;
 }
 /* Before the task's event, while the first warp publishes the previous task's results and the second one polls: copies the
@@ -261,10 +261,10 @@ FLEET_PREFETCH(linear_dense, task_args)
         copy_args(&ctx, &source, stage, args, 1);
         range = panels_of_worker(own, &ctx);
         if (fleet_lane() == 0)
-            own->first_panel = range.first, own->end_panel = range.end,
-            own->step_panel = range.step;
+            own->found.first = range.first, own->found.end = range.end,
+            own->found.step = range.step;
     } else if (fleet_lane() == 0) {
-        own->early = 0;
+        own->found.early = 0;
     }
 }
 /* If the launch ends before the first stage arrives, the next acquire reports it. */
@@ -272,7 +272,7 @@ FLEET_DEVICE const task_args *own_args(const fleet_ctx *ctx, weight_source *sour
                                        const task_args *args)
 {
     const task_args *own = (const task_args *)ctx->lds;
-    const uint32_t early = ctx->prefetched && own->early;
+    const uint32_t early = ctx->prefetched && own->found.early;
     if (ctx->prefetched && !early) fleet_barrier(ctx); /* all threads have read `early` */
     if (early || fleet_wave_id() != 0) {
         fleet_stages_skip(&source->weights, 1);
@@ -292,9 +292,9 @@ FLEET_DEVICE panel_range own_panels(const fleet_ctx *ctx, const task_args *task,
 {
     panel_range range;
     FLEET_UNUSED(row_tiles);
-    if (!ctx->prefetched || !task->early) return panels_of_worker(task, ctx);
-    range.begin = range.first = task->first_panel, range.end = task->end_panel;
-    range.step = task->step_panel;
+    if (!ctx->prefetched || !task->found.early) return panels_of_worker(task, ctx);
+    range.begin = range.first = task->found.first, range.end = task->found.end;
+    range.step = task->found.step;
     return range;
 }
 FLEET_DEVICE uint32_t rows_reciprocal_of(const task_args *task)

@@ -21,8 +21,9 @@
 #include "../backend_nvidia.h"
 #include "../tasks/sample.h"
 
-#define PREFILL_QUERIES 128u   /* of a block of attention */
-#define PREFILL_ROWS 2048u     /* rows of a step, at most */
+#define PREFILL_QUERIES 128u /* of a block of attention */
+#define PREFILL_ROWS 2048u   /* rows of a step, at most */
+#define PREFILL_DISPATCH FLEET_DISPATCH
 #define PREFILL_LEAST MAX_ROWS /* tokens for which the launches of their own pay */
 #define PREFILL_ADDED_PARTS 2u
 #define PREFILL_TILE_ROWS 256u
@@ -582,7 +583,7 @@ FLEET_TILE(prefill_embed, task_args)
 FLEET_TILE(prefill_add, task_args)
 {
     FLEET_UNUSED(at);
-    add_parts(&ctx, args, 1);
+    add_parts(&ctx, args, 0, args->d.hidden, 1);
     return FLEET_OK;
 }
 FLEET_TILE(prefill_keep, task_args)

@@ -346,7 +346,7 @@ FLEET_TILE(prefill_embed_terms, task_args)
 FLEET_TILE(prefill_add_terms, task_args)
 {
     FLEET_UNUSED(at);
-    add_parts(&ctx, args, TERMS);
+    add_parts(&ctx, args, 0, args->d.hidden, TERMS);
     return FLEET_OK;
 }
 FLEET_TILE(prefill_attend_terms, task_args)

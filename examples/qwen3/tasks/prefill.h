@@ -115,22 +115,24 @@ FLEET_DEVICE void embed_rows(const fleet_ctx *ctx, const task_args *args, const 
     }
 }
 
-/* Adds the parts of a product to the residual stream, in their order. A warp has EMBEDDED columns of ADDED rows, whose loads
-   overlap. */
+/* Adds the parts of a product to `columns` columns of the residual stream, in their order. A warp has EMBEDDED columns of ADDED
+   rows, whose loads overlap. */
 #define ADDED 2u
-FLEET_DEVICE void add_parts(const fleet_ctx *ctx, const task_args *args, const uint32_t terms)
+FLEET_DEVICE void add_parts(const fleet_ctx *ctx, const task_args *args, uint32_t first_column,
+                            uint32_t columns, const uint32_t terms)
 {
     const decoder copy = args->d, *const d = &copy; /* in registers: see prefill_heads */
     const float *const norm = args->norm;
     const prefill_step *step = prefill_step_of(ctx, d);
     const uint32_t parts = step->division[args->product].parts, rows = step->rows;
-    const uint32_t across = ceil_div(d->hidden, EMBEDDED), begin = step->begin,
-                   all = ceil_div(rows - begin, ADDED) * across;
+    const uint32_t across = ceil_div(columns, EMBEDDED), begin = step->begin,
+                   end = first_column + columns, all = ceil_div(rows - begin, ADDED) * across;
     if (parts < PREFILL_ADDED_PARTS) return;
     for (uint32_t i = prefill_worker(ctx) * PREFILL_WARPS + own_warp(); i < all;
          i += prefill_workers(ctx) * PREFILL_WARPS) {
-        const uint32_t row = begin + i / across * ADDED, c = i % across * EMBEDDED + own_lane() * 4;
-        const uint32_t own = c < d->hidden ? (rows - row < ADDED ? rows - row : ADDED) : 0;
+        const uint32_t row = begin + i / across * ADDED,
+                       c = first_column + i % across * EMBEDDED + own_lane() * 4;
+        const uint32_t own = c < end ? (rows - row < ADDED ? rows - row : ADDED) : 0;
         const float *const first = d->qkv + (size_t)row * d->hidden + c;
         vec4 h[ADDED];
         UNROLLED
