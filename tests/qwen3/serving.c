@@ -682,19 +682,29 @@ static void pages_are_cleared(test_run *t)
 
 #endif
 
-/* A failure of the device ends all requests with its status; what they had before has arrived. */
-static void the_device_fails(test_run *t)
+#if defined(FLEET_HOST)
+#define ABORTS 1u
+#else
+#define ABORTS 8u
+#endif
+/* A failure of the device ends all requests with its status; what they had before has arrived. It comes some time after the first
+   token, so that the workers are anywhere in a step. */
+static void the_device_fails_in(test_run *t, uint32_t fixture, uint32_t chunk_rows, uint64_t seed)
 {
-    stand *o = stand_of(t, 0);
+    stand *o = stand_of(t, fixture);
     serving_desc d = usual(2);
     uint32_t tokens = 0;
-    if (!o || stand_open(o, &d)) return;
+    if (!o) return;
+    if (chunk_rows > MAX_ROWS && !o->m.has_prefill) return;
+    d.chunk_rows = chunk_rows;
+    if (stand_open(o, &d)) return;
     for (uint32_t i = 0; i < 6; i++) CHECK(submit(o, i, &o->kinds[i % 2], (fleet_class)(i % 2)));
     while (!tokens) {
         pause_us(50);
         take_events(o);
         for (uint32_t i = 0; i < 6; i++) tokens += o->jobs[i].n;
     }
+    pause_us((long)random_below(&seed, 300));
     fleet_state_abort(&o->s.state);
     pthread_join(o->thread, NULL);
     CHECK(o->bad);
@@ -708,6 +718,14 @@ static void the_device_fails(test_run *t)
         CHECK(!memcmp(j->tokens, j->of->alone, j->n * sizeof j->tokens[0]));
     }
     serving_free(&o->s);
+}
+static void the_device_fails(test_run *t)
+{
+    for (uint64_t seed = 1; seed <= ABORTS && !t->failed_here; seed++) {
+        the_device_fails_in(t, 0, 10, seed);
+        if (!t->failed_here) the_device_fails_in(t, 1, 10, seed);
+        if (!t->failed_here) the_device_fails_in(t, 0, 248, seed);
+    }
 }
 
 static void refused(test_run *t)
