@@ -612,10 +612,12 @@ FLEET_DEVICE void flash_locate(const decoder *d, flash_operands *o)
 }
 FLEET_DEVICE void load_keys(flash_operands *o, const kv_t *const *pages)
 {
+    const kv_t *const low = pages[0], *const high =
+                                          pages[1]; /* values: an index would need scratch */
     UNROLLED
     for (uint32_t v = 0; v < FLASH_VECTORS; v++)
-        o->keys[v] = (halves8)load_words(own_lane() % MATRIX < PAGE_TOKENS ? pages[0] : pages[1],
-                                         o->key_bytes[v]);
+        o->keys[v] =
+            (halves8)load_words(own_lane() % MATRIX < PAGE_TOKENS ? low : high, o->key_bytes[v]);
     __builtin_amdgcn_sched_barrier(0);
 }
 FLEET_DEVICE void load_values(flash_operands *o, const kv_t *const *pages)
