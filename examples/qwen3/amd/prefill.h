@@ -612,8 +612,9 @@ FLEET_DEVICE void flash_locate(const decoder *d, flash_operands *o)
 }
 FLEET_DEVICE void load_keys(flash_operands *o, const kv_t *const *pages)
 {
-    const kv_t *const low = pages[0], *const high =
-                                          pages[1]; /* values: an index would need scratch */
+    /* Loaded before the choice between them: that of an address would be an index, which needs scratch memory. */
+    const kv_t *const low = pages[0];
+    const kv_t *const high = pages[1];
     UNROLLED
     for (uint32_t v = 0; v < FLASH_VECTORS; v++)
         o->keys[v] =
