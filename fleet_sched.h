@@ -139,12 +139,15 @@ FLEET_DEVICE fleet_status fleet_finish(const fleet_ctx *ctx);
    write to that element: it may be copied before the task's events are complete. All threads of the group run the
    tile. A status other than FLEET_OK from any thread ends the run. For barriers use fleet_barrier(&ctx). */
 #define FLEET_TILE(name, args_type)                                                                \
-    FLEET_DEVICE fleet_status fleeti_tile_##name(FLEETI_TILE_PARAMETERS(args_type));               \
-    FLEET_DEVICE fleet_status name(const fleet_ctx ctx, const args_type *args)                     \
+    FLEET_DEVICE fleet_status fleeti_body_named_##name(FLEETI_TILE_PARAMETERS(args_type));         \
+    FLEET_DEVICE fleet_status fleeti_tile_named_##name(const fleet_ctx ctx, const args_type *args) \
     {                                                                                              \
-        return fleeti_tile_##name(ctx, args, ctx.at);                                              \
+        return fleeti_body_named_##name(ctx, args, ctx.at);                                        \
     }                                                                                              \
-    FLEET_DEVICE fleet_status fleeti_tile_##name(FLEETI_TILE_PARAMETERS(args_type))
+    FLEET_DEVICE fleet_status fleeti_body_named_##name(FLEETI_TILE_PARAMETERS(args_type))
+/* The function of a tile, to be called from another one: FLEET_TILE_OF(name)(ctx, args). It is not called `name`, which
+   may be that of a function of the C library or of a GPU's. */
+#define FLEET_TILE_OF(name) fleeti_tile_named_##name
 
 /* For other variables that a function does not use. */
 #define FLEET_UNUSED(x) (void)(x)
@@ -169,7 +172,7 @@ FLEET_DEVICE fleet_status fleet_finish(const fleet_ctx *ctx);
    It may read only what no task of this launch writes. FLEET_DISPATCH_WITH_PREFETCH(set, LIST, PREFETCHES) is
    FLEET_DISPATCH with PREFETCHES(TILE, P) for the tiles that have one. */
 #define FLEET_PREFETCH(name, args_type)                                                            \
-    FLEET_DEVICE void fleeti_prefetch_##name(FLEETI_TILE_PARAMETERS(args_type))
+    FLEET_DEVICE void fleeti_prefetch_named_##name(FLEETI_TILE_PARAMETERS(args_type))
 
 #define FLEET_DISPATCH_WITH_PREFETCH(set, LIST, PREFETCHES)                                        \
     FLEET_DISPATCH_WITH_REGISTERS(set, LIST, PREFETCHES, uint32_t)
@@ -200,8 +203,8 @@ FLEET_DEVICE fleet_status fleet_finish(const fleet_ctx *ctx);
    NVIDIA the stages have that alignment in the dynamic LDS of FLEET_WORKER_LOOP. A launch adds FLEET_PIPELINE_BYTES(set),
    the LDS of the ring, and the threads of the producer. On the CPU nothing is copied: a stage is the span itself. */
 #define FLEET_PRODUCER(name, args_type)                                                            \
-    FLEET_DEVICE void fleeti_producer_of_##name(FLEETI_TILE_PARAMETERS(args_type),                 \
-                                                fleet_producer *producer)
+    FLEET_DEVICE void fleeti_producer_named_##name(FLEETI_TILE_PARAMETERS(args_type),              \
+                                                   fleet_producer *producer)
 
 #define FLEET_DISPATCH_WITH_PIPELINE(set, LIST, PRODUCERS, stages, stage_bytes)                    \
     FLEETI_DISPATCH(set, LIST)                                                                     \
@@ -213,9 +216,10 @@ FLEET_DEVICE fleet_status fleet_finish(const fleet_ctx *ctx);
     FLEETI_PREFETCHES(set, PREFETCHES, uint32_t)                                                   \
     FLEETI_PIPELINE(set, PRODUCERS, stages, stage_bytes)
 #define FLEET_PIPELINE_BYTES(set)                                                                  \
-    (fleeti_##set##_stages > 0 ? FLEETI_PIPELINE_BYTES((uint32_t)fleeti_##set##_stages,            \
-                                                       (uint32_t)fleeti_##set##_stage_bytes)       \
-                               : 0u)
+    (fleeti_set_##set##_stages > 0                                                                 \
+         ? FLEETI_PIPELINE_BYTES((uint32_t)fleeti_set_##set##_stages,                              \
+                                 (uint32_t)fleeti_set_##set##_stage_bytes)                         \
+         : 0u)
 
 /* Opens the pipeline for this wave, before the first stage of the task in hand. try: if the producer has come there, else 0. */
 FLEET_DEVICE fleet_consumer fleet_consumer_open(const fleet_ctx *ctx);
@@ -242,11 +246,11 @@ typedef struct fleet_run {
    and const set *args, which fleet_launch launches. threads: of a workgroup on a GPU, without the producer.
    FLEET_KERNEL_OF(name) knows them, and the LDS of the set's weight pipeline: a launch need not say them again. */
 #define FLEET_KERNEL(name, set, threads)                                                           \
-    FLEET_GLOBAL((threads) + (fleeti_##set##_stages > 0 ? FLEET_PRODUCER_THREADS : 0))             \
+    FLEET_GLOBAL((threads) + (fleeti_set_##set##_stages > 0 ? FLEET_PRODUCER_THREADS : 0))         \
     void name(fleet_run run, const set *args);                                                     \
     FLEETI_UNPACK(name, (FLEETI_ARG(fleet_run, 0), FLEETI_ARG(const set *, 1)))                    \
-    FLEETI_TRAITS(name, threads, FLEET_PIPELINE_BYTES(set), sizeof(set), fleeti_##set##_tiles)     \
-    FLEET_GLOBAL((threads) + (fleeti_##set##_stages > 0 ? FLEET_PRODUCER_THREADS : 0))             \
+    FLEETI_TRAITS(name, threads, FLEET_PIPELINE_BYTES(set), sizeof(set), fleeti_set_##set##_tiles) \
+    FLEET_GLOBAL((threads) + (fleeti_set_##set##_stages > 0 ? FLEET_PRODUCER_THREADS : 0))         \
     void name(fleet_run run, const set *args)
 #define FLEET_WORKER_LOOP(set)                                                                     \
     FLEET_WORKER_LOOP_IN(set, run, args, fleeti_dynamic_lds(), run.lds_bytes)
@@ -4698,11 +4702,11 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
 #define FLEETI_TILE_ENUM(set, name) set##_##name,
 #define FLEETI_TILE_CASE(set, name)                                                                \
     case set##_##name:                                                                             \
-        return name(fleeti_c, fleeti_a);
+        return fleeti_tile_named_##name(fleeti_c, fleeti_a);
 #define FLEETI_DISPATCH(set, LIST)                                                                 \
-    enum { LIST(FLEETI_TILE_ENUM, set) fleeti_##set##_tiles };                                     \
-    FLEET_DEVICE fleet_status fleeti_##set##_dispatch(uint32_t fleeti_t, const fleet_ctx fleeti_c, \
-                                                      const set *fleeti_a)                         \
+    enum { LIST(FLEETI_TILE_ENUM, set) fleeti_set_##set##_tiles };                                 \
+    FLEET_DEVICE fleet_status fleeti_set_##set##_dispatch(                                         \
+        uint32_t fleeti_t, const fleet_ctx fleeti_c, const set *fleeti_a)                          \
     {                                                                                              \
         switch (fleeti_t) {                                                                        \
             LIST(FLEETI_TILE_CASE, set)                                                            \
@@ -4710,19 +4714,19 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
         return fleeti_t >= FLEETI_TILE_ABSENT ? FLEET_OK : FLEET_ERROR_ARGUMENT;                   \
     }
 #define FLEETI_NO_PREFETCH(set)                                                                    \
-    enum { fleeti_##set##_prefetches = 0 };                                                        \
-    typedef uint32_t fleeti_##set##_registers;                                                     \
-    FLEET_DEVICE uint32_t fleeti_##set##_prefetch(uint32_t fleeti_t, const fleet_ctx fleeti_c,     \
-                                                  const set *fleeti_a)                             \
+    enum { fleeti_set_##set##_prefetches = 0 };                                                    \
+    typedef uint32_t fleeti_set_##set##_registers;                                                 \
+    FLEET_DEVICE uint32_t fleeti_set_##set##_prefetch(uint32_t fleeti_t, const fleet_ctx fleeti_c, \
+                                                      const set *fleeti_a)                         \
     {                                                                                              \
         (void)fleeti_t, (void)fleeti_c, (void)fleeti_a;                                            \
         return 0;                                                                                  \
     }
 #define FLEETI_PREFETCHES(set, PREFETCHES, registers)                                              \
-    enum { fleeti_##set##_prefetches = 1 };                                                        \
-    typedef registers fleeti_##set##_registers;                                                    \
-    FLEET_DEVICE uint32_t fleeti_##set##_prefetch(uint32_t fleeti_t, const fleet_ctx fleeti_c,     \
-                                                  const set *fleeti_a)                             \
+    enum { fleeti_set_##set##_prefetches = 1 };                                                    \
+    typedef registers fleeti_set_##set##_registers;                                                \
+    FLEET_DEVICE uint32_t fleeti_set_##set##_prefetch(uint32_t fleeti_t, const fleet_ctx fleeti_c, \
+                                                      const set *fleeti_a)                         \
     {                                                                                              \
         switch (fleeti_t) {                                                                        \
             PREFETCHES(FLEETI_PREFETCH_CASE, set)                                                  \
@@ -4730,19 +4734,19 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
         return 0;                                                                                  \
     }
 #define FLEETI_NO_PIPELINE(set)                                                                    \
-    enum { fleeti_##set##_stages = 0, fleeti_##set##_stage_bytes = 16 };                           \
-    FLEET_DEVICE void fleeti_##set##_produce(uint32_t fleeti_t, const fleet_ctx fleeti_c,          \
-                                             const set *fleeti_a, fleet_producer *fleeti_s)        \
+    enum { fleeti_set_##set##_stages = 0, fleeti_set_##set##_stage_bytes = 16 };                   \
+    FLEET_DEVICE void fleeti_set_##set##_produce(uint32_t fleeti_t, const fleet_ctx fleeti_c,      \
+                                                 const set *fleeti_a, fleet_producer *fleeti_s)    \
     {                                                                                              \
         (void)fleeti_t, (void)fleeti_c, (void)fleeti_a, (void)fleeti_s;                            \
     }
 
 #define FLEETI_PIPELINE(set, PRODUCERS, stages, stage_bytes)                                       \
     typedef char                                                                                   \
-        fleeti_##set##_stage_bytes_must_be_a_multiple_of_1024[(stage_bytes) % 1024 ? -1 : 1];      \
-    enum { fleeti_##set##_stages = (stages), fleeti_##set##_stage_bytes = (stage_bytes) };         \
-    FLEET_DEVICE void fleeti_##set##_produce(uint32_t fleeti_t, const fleet_ctx fleeti_c,          \
-                                             const set *fleeti_a, fleet_producer *fleeti_s)        \
+        fleeti_set_##set##_stage_bytes_must_be_a_multiple_of_1024[(stage_bytes) % 1024 ? -1 : 1];  \
+    enum { fleeti_set_##set##_stages = (stages), fleeti_set_##set##_stage_bytes = (stage_bytes) }; \
+    FLEET_DEVICE void fleeti_set_##set##_produce(uint32_t fleeti_t, const fleet_ctx fleeti_c,      \
+                                                 const set *fleeti_a, fleet_producer *fleeti_s)    \
     {                                                                                              \
         switch (fleeti_t) {                                                                        \
             PRODUCERS(FLEETI_PIPELINE_CASE, set)                                                   \
@@ -4751,12 +4755,12 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
 
 #define FLEETI_PREFETCH_CASE(set, name)                                                            \
     case set##_##name:                                                                             \
-        fleeti_prefetch_##name(fleeti_c, fleeti_a, fleeti_c.at);                                   \
+        fleeti_prefetch_named_##name(fleeti_c, fleeti_a, fleeti_c.at);                             \
         return 1;
 
 #define FLEETI_PIPELINE_CASE(set, name)                                                            \
     case set##_##name:                                                                             \
-        fleeti_producer_of_##name(fleeti_c, fleeti_a, fleeti_c.at, fleeti_s);                      \
+        fleeti_producer_named_##name(fleeti_c, fleeti_a, fleeti_c.at, fleeti_s);                   \
         break;
 
 /* The arguments of the task in hand. */
@@ -4767,33 +4771,36 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
         fleeti_worker fleeti_w;                                                                    \
         fleeti_fixed fleeti_f;                                                                     \
         const fleet_run fleeti_r = (fleet_run_);                                                   \
-        fleeti_enter(&fleeti_w, &fleeti_f, &fleeti_r, (lds), (lds_bytes), fleeti_##set##_stages,   \
-                     fleeti_##set##_stage_bytes, only_static);                                     \
+        fleeti_enter(&fleeti_w, &fleeti_f, &fleeti_r, (lds), (lds_bytes),                          \
+                     fleeti_set_##set##_stages, fleeti_set_##set##_stage_bytes, only_static);      \
         fleeti_f.args = fleeti_parked_pointer_to(set_args);                                        \
         fleeti_w.fixed = fleeti_fixed_in_lds(&fleeti_f);                                           \
-        fleeti_w.self.has_producer = fleeti_##set##_stages != 0; /* from here on; a constant */    \
-        fleeti_w.may_look_ahead = fleeti_##set##_stages == 0;    /* likewise */                    \
+        fleeti_w.self.has_producer =                                                               \
+            fleeti_set_##set##_stages != 0;                       /* from here on; a constant */   \
+        fleeti_w.may_look_ahead = fleeti_set_##set##_stages == 0; /* likewise */                   \
         if (only_static)                                                                           \
             fleeti_w.schedule = fleeti_parked_of(FLEET_SCHEDULE_STATIC); /* likewise */            \
         if (!(only_static) && fleeti_is_scheduler(&fleeti_w)) {                                    \
             if (fleet_wave_id() == 0) fleeti_scheduler(&fleeti_w);                                 \
-        } else if (fleeti_##set##_stages > 0 && fleeti_is_producer(&fleeti_w)) {                   \
+        } else if (fleeti_set_##set##_stages > 0 && fleeti_is_producer(&fleeti_w)) {               \
             fleet_producer fleeti_s;                                                               \
             fleeti_produce(&fleeti_w, &fleeti_s);                                                  \
             while (fleeti_produce_next(&fleeti_w, &fleeti_s)) {                                    \
-                fleeti_##set##_produce(FLEETI_TASK(&fleeti_w, tile), fleeti_context(&fleeti_w),    \
-                                       FLEETI_ARGS(set, &fleeti_w), &fleeti_s);                    \
+                fleeti_set_##set##_produce(FLEETI_TASK(&fleeti_w, tile),                           \
+                                           fleeti_context(&fleeti_w), FLEETI_ARGS(set, &fleeti_w), \
+                                           &fleeti_s);                                             \
                 fleeti_producer_end_task(&fleeti_s);                                               \
             }                                                                                      \
             fleeti_produce_end(&fleeti_w, &fleeti_s);                                              \
         } else {                                                                                   \
-            fleeti_##set##_registers fleeti_held;                                                  \
+            fleeti_set_##set##_registers fleeti_held;                                              \
             __builtin_memset(&fleeti_held, 0, sizeof fleeti_held);                                 \
             while (fleeti_next_task(&fleeti_w)) {                                                  \
-                if (fleeti_##set##_stages > 0) fleeti_pipeline_taken(&fleeti_w);                   \
+                if (fleeti_set_##set##_stages > 0) fleeti_pipeline_taken(&fleeti_w);               \
                 /* Computed before the wait, so that the tile begins right after it. */            \
                 fleet_ctx fleeti_here = fleeti_context(&fleeti_w);                                 \
-                if (fleeti_##set##_stages > 0) fleeti_pipeline_locate(&fleeti_w, &fleeti_here);    \
+                if (fleeti_set_##set##_stages > 0)                                                 \
+                    fleeti_pipeline_locate(&fleeti_w, &fleeti_here);                               \
                 const set *fleeti_mine = FLEETI_ARGS(set, &fleeti_w);                              \
                 set fleeti_copy;                                                                   \
                 if (sizeof(set) <= FLEETI_ARGS_PRELOAD_BYTES) {                                    \
@@ -4803,24 +4810,24 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
                         __builtin_memcpy(&fleeti_copy, fleeti_mine, sizeof(set));                  \
                     fleeti_mine = &fleeti_copy;                                                    \
                 }                                                                                  \
-                if (fleeti_##set##_prefetches) {                                                   \
+                if (fleeti_set_##set##_prefetches) {                                               \
                     fleeti_here.registers = &fleeti_held;                                          \
                     if (fleeti_may_prefetch(&fleeti_w) &&                                          \
-                        (fleeti_##set##_stages == 0 || fleeti_walks(&fleeti_w)))                   \
-                        fleeti_here.prefetched = fleeti_##set##_prefetch(                          \
+                        (fleeti_set_##set##_stages == 0 || fleeti_walks(&fleeti_w)))               \
+                        fleeti_here.prefetched = fleeti_set_##set##_prefetch(                      \
                             FLEETI_TASK(&fleeti_w, tile), fleeti_here, fleeti_mine);               \
                 }                                                                                  \
                 if (fleeti_wait_task(&fleeti_w)) {                                                 \
-                    if (fleeti_##set##_stages > 0) fleeti_pipeline_begun(&fleeti_w);               \
+                    if (fleeti_set_##set##_stages > 0) fleeti_pipeline_begun(&fleeti_w);           \
                     fleeti_trace_begun(&fleeti_w);                                                 \
-                    fleet_status fleeti_ended = fleeti_##set##_dispatch(fleeti_tile_of(&fleeti_w), \
-                                                                        fleeti_here, fleeti_mine); \
-                    if (fleeti_##set##_stages > 0)                                                 \
+                    fleet_status fleeti_ended = fleeti_set_##set##_dispatch(                       \
+                        fleeti_tile_of(&fleeti_w), fleeti_here, fleeti_mine);                      \
+                    if (fleeti_set_##set##_stages > 0)                                             \
                         fleeti_ended = fleeti_pipeline_status(&fleeti_w, fleeti_ended);            \
                     fleeti_finish_task(&fleeti_w, fleeti_ended);                                   \
                 }                                                                                  \
             }                                                                                      \
-            if (fleeti_##set##_stages > 0) fleeti_pipeline_stop(&fleeti_w);                        \
+            if (fleeti_set_##set##_stages > 0) fleeti_pipeline_stop(&fleeti_w);                    \
             fleeti_trace_leave(&fleeti_w);                                                         \
         }                                                                                          \
         fleeti_leave(&fleeti_w);                                                                   \

@@ -576,9 +576,9 @@ static int stand_begin(test_run *t, const setting *s, graph_kind kind, uint32_t 
     o->seen.recalled = o->seen.parts + MOST_TASKS;
     o->seen.left = (uint32_t *)o->left;
     o->seen.bad = bad;
-    o->seen.ring_stages = is_wide ? (uint32_t)fleeti_wide_stages : (uint32_t)fleeti_takes_stages;
+    o->seen.ring_stages = is_wide ? (uint32_t)fleeti_set_wide_stages : (uint32_t)fleeti_set_takes_stages;
     o->seen.stage_bytes =
-        is_wide ? (uint32_t)fleeti_wide_stage_bytes : (uint32_t)fleeti_takes_stage_bytes;
+        is_wide ? (uint32_t)fleeti_set_wide_stage_bytes : (uint32_t)fleeti_set_takes_stage_bytes;
     o->kernel = is_wide ? FLEET_KERNEL_OF(wide_kernel) : FLEET_KERNEL_OF(takes_kernel);
     NEED_STATUS(fleet_device_alloc(&o->args, sizeof o->seen), FLEET_OK);
     NEED_STATUS(fleet_to_device(o->args, &o->seen, sizeof o->seen, NULL), FLEET_OK);

@@ -1231,11 +1231,13 @@ static void run_linear(const fleet_ctx *of, void *args)
     fleet_status status;
     fleet_ctx ctx = *of;
     if (prefetches && !large_m) {
-        fleeti_prefetch_linear_dense(ctx, o, ctx.at);
+        fleeti_prefetch_named_linear_dense(ctx, o, ctx.at);
         fleet_barrier(&ctx);
         ctx.prefetched = 1;
     }
-    status = large_m ? linear_large_m(ctx, o) : prefetches ? linear_dense(ctx, o) : linear(ctx, o);
+    status = large_m      ? FLEET_TILE_OF(linear_large_m)(ctx, o)
+             : prefetches ? FLEET_TILE_OF(linear_dense)(ctx, o)
+                          : FLEET_TILE_OF(linear)(ctx, o);
     if (status) complain("a tile fails with status", (uint32_t)status);
 }
 #define OPS 64u
@@ -1250,9 +1252,9 @@ static void run_layer(const layer *a, task_args *o)
     for (declaring = 0; declaring < a->workers; declaring++) {
         set_worker(&ctx, declaring, a->workers);
         if (a->rows > SMALL_M_ROWS)
-            fleeti_producer_of_linear_large_m(ctx, o, ctx.at, &producer);
+            fleeti_producer_named_linear_large_m(ctx, o, ctx.at, &producer);
         else
-            fleeti_producer_of_linear(ctx, o, ctx.at, &producer);
+            fleeti_producer_named_linear(ctx, o, ctx.at, &producer);
     }
     declaring = 0;
     next_prefetches();
@@ -1511,8 +1513,9 @@ typedef struct experts_case {
 static void run_experts(const fleet_ctx *ctx, void *args)
 {
     const task_args *o = (const task_args *)args;
-    const fleet_status status =
-        o->epilogue == EPILOGUE_RESIDUAL ? expert_down(*ctx, o) : linear(*ctx, o);
+    const fleet_status status = o->epilogue == EPILOGUE_RESIDUAL
+                                    ? FLEET_TILE_OF(expert_down)(*ctx, o)
+                                    : FLEET_TILE_OF(linear)(*ctx, o);
     if (status) complain("a tile fails with status", (uint32_t)status);
 }
 enum { MAX_EXPERT_K = 1056, MAX_EXPERT_COLUMNS = 128, MAX_CASE_EXPERTS = 12, MAX_CASE_PAIRS = 192 };
@@ -1584,9 +1587,9 @@ static void check_experts(test_run *t, const experts_case *a)
     for (declaring = 0; declaring < a->workers; declaring++) {
         set_worker(&ctx, declaring, a->workers);
         if (a->downs)
-            fleeti_producer_of_expert_down(ctx, &o, ctx.at, &producer);
+            fleeti_producer_named_expert_down(ctx, &o, ctx.at, &producer);
         else
-            fleeti_producer_of_linear(ctx, &o, ctx.at, &producer);
+            fleeti_producer_named_linear(ctx, &o, ctx.at, &producer);
     }
     declaring = 0, complaint[0] = 0;
     launch(run_experts, &o, 0, a->workers, a->workers);
@@ -1707,11 +1710,12 @@ static void attend_parts(const fleet_ctx *of, void *args)
     fleet_status status;
     fleet_ctx ctx = *of;
     if (prefetches && !a->large_m) {
-        fleeti_prefetch_attend(ctx, &a->o, ctx.at);
+        fleeti_prefetch_named_attend(ctx, &a->o, ctx.at);
         fleet_barrier(&ctx);
         ctx.prefetched = 1;
     }
-    status = a->large_m ? attend_large_m(ctx, &a->o) : attend(ctx, &a->o);
+    status =
+        a->large_m ? FLEET_TILE_OF(attend_large_m)(ctx, &a->o) : FLEET_TILE_OF(attend)(ctx, &a->o);
     if (status) complain("a tile fails with status", (uint32_t)status);
     if (own->rows != a->b.rows || own->rows_epoch != ctx.epoch)
         complain("attention does not leave the row count of the step, but", own->rows);
@@ -1885,7 +1889,7 @@ static void run_attention(const decoder_and_op *a, uint32_t first, uint32_t work
         streams_clear(STAGE_BYTES);
         ctx.tile_index = (first + i) % workers, ctx.tile_num = workers, ctx.slices = 1;
         copy.d.b = &copy.b, copy.o.d = copy.d;
-        fleeti_producer_of_attend(ctx, &copy.o, ctx.at, &producer);
+        fleeti_producer_named_attend(ctx, &copy.o, ctx.at, &producer);
         copy_older_blocks(a, NULL);
         next_prefetches();
         launch(attend_parts, &copy, ctx.tile_index, 1, workers);
@@ -2087,21 +2091,22 @@ typedef struct prefill_case {
 
 static void run_prefill_linear(const fleet_ctx *ctx, void *args)
 {
-    const fleet_status status = prefill_linear(*ctx, (const task_args *)args);
+    const fleet_status status = FLEET_TILE_OF(prefill_linear)(*ctx, (const task_args *)args);
     if (status) complain("a tile fails with status", (uint32_t)status);
 }
 static void run_prefill_add(const fleet_ctx *ctx, void *args)
 {
-    if (prefill_add(*ctx, (const task_args *)args)) complain("a tile fails", 0);
+    if (FLEET_TILE_OF(prefill_add)(*ctx, (const task_args *)args)) complain("a tile fails", 0);
 }
 static void run_prefill_linear_terms(const fleet_ctx *ctx, void *args)
 {
-    const fleet_status status = prefill_linear_terms(*ctx, (const task_args *)args);
+    const fleet_status status = FLEET_TILE_OF(prefill_linear_terms)(*ctx, (const task_args *)args);
     if (status) complain("a tile fails with status", (uint32_t)status);
 }
 static void run_prefill_add_terms(const fleet_ctx *ctx, void *args)
 {
-    if (prefill_add_terms(*ctx, (const task_args *)args)) complain("a tile fails", 0);
+    if (FLEET_TILE_OF(prefill_add_terms)(*ctx, (const task_args *)args))
+        complain("a tile fails", 0);
 }
 /* An activation of one or two terms. */
 static double act_terms(const act_t *at, uint32_t terms)
@@ -2263,15 +2268,15 @@ typedef struct prefill_experts_case {
 
 static void run_prefill_route(const fleet_ctx *ctx, void *args)
 {
-    if (prefill_route(*ctx, (const task_args *)args)) complain("a tile fails", 0);
+    if (FLEET_TILE_OF(prefill_route)(*ctx, (const task_args *)args)) complain("a tile fails", 0);
 }
 static void run_prefill_gather(const fleet_ctx *ctx, void *args)
 {
-    if (prefill_gather(*ctx, (const task_args *)args)) complain("a tile fails", 0);
+    if (FLEET_TILE_OF(prefill_gather)(*ctx, (const task_args *)args)) complain("a tile fails", 0);
 }
 static void run_prefill_combine(const fleet_ctx *ctx, void *args)
 {
-    if (prefill_combine(*ctx, (const task_args *)args)) complain("a tile fails", 0);
+    if (FLEET_TILE_OF(prefill_combine)(*ctx, (const task_args *)args)) complain("a tile fails", 0);
 }
 
 /* `count` matrices of n columns of k small whole numbers, packed tile by tile, and as they are: [count][n][k]. */
@@ -2505,16 +2510,16 @@ static void prompts_experts_are_added_up(test_run *t)
 
 static void run_prefill_heads(const fleet_ctx *ctx, void *args)
 {
-    if (prefill_heads(*ctx, (const task_args *)args)) complain("a tile fails", 0);
+    if (FLEET_TILE_OF(prefill_heads)(*ctx, (const task_args *)args)) complain("a tile fails", 0);
 }
 static void run_prefill_attend(const fleet_ctx *ctx, void *args)
 {
-    if (prefill_attend(*ctx, (const task_args *)args)) complain("a tile fails", 0);
+    if (FLEET_TILE_OF(prefill_attend)(*ctx, (const task_args *)args)) complain("a tile fails", 0);
 }
 
 static void run_wide_attend(const fleet_ctx *ctx, void *args)
 {
-    if (wide_attend(*ctx, (const task_args *)args)) complain("a tile fails", 0);
+    if (FLEET_TILE_OF(wide_attend)(*ctx, (const task_args *)args)) complain("a tile fails", 0);
 }
 
 typedef struct prefill_attention {
@@ -2640,11 +2645,11 @@ static void wide_attention_is_near_a_plain_one(test_run *t)
 
 static void run_prefill_embed(const fleet_ctx *ctx, void *args)
 {
-    if (prefill_embed(*ctx, (const task_args *)args)) complain("a tile fails", 0);
+    if (FLEET_TILE_OF(prefill_embed)(*ctx, (const task_args *)args)) complain("a tile fails", 0);
 }
 static void run_prefill_keep(const fleet_ctx *ctx, void *args)
 {
-    if (prefill_keep(*ctx, (const task_args *)args)) complain("a tile fails", 0);
+    if (FLEET_TILE_OF(prefill_keep)(*ctx, (const task_args *)args)) complain("a tile fails", 0);
 }
 /* Rows are embedded, and those of last tokens kept. */
 static void prompts_are_embedded(test_run *t)
@@ -2787,12 +2792,12 @@ static void layers_of_all_sizes_are_divided_once(test_run *t)
 
 static void run_wide_head(const fleet_ctx *ctx, void *args)
 {
-    if (wide_head(*ctx, (const task_args *)args)) complain("a tile fails", 0);
+    if (FLEET_TILE_OF(wide_head)(*ctx, (const task_args *)args)) complain("a tile fails", 0);
 }
 static fleet_status ended;
 static void run_wide_next(const fleet_ctx *ctx, void *args)
 {
-    const fleet_status status = wide_next(*ctx, (const task_args *)args);
+    const fleet_status status = FLEET_TILE_OF(wide_next)(*ctx, (const task_args *)args);
     if (ctx->thread == 0) ended = status;
 }
 
@@ -3077,28 +3082,31 @@ static void small_open(small_server *s, uint32_t chunk_rows, uint32_t suspend_de
     }
     d->prefill = &s->step_of, d->prefill_rows = s->rows, d->prefill_blocks = s->blocks;
     d->prefill_stays = 1, s->step_of.chunk_row = 8;
-    add_served(s, embed_wide, 0)->norm = rope;
+    add_served(s, FLEET_TILE_OF(embed_wide), 0)->norm = rope;
     for (uint32_t i = 0; i < SERVED_LAYERS; i++) {
         kv_t *cache = d->cache + layer_cache_size(d) * i;
         task_args *o;
-        if (i) add_served(s, gate_wide, 1)->layer = i;
-        add_product(s, prefill_linear, d->x, qkv, hidden, PREFILL_QKV, EPILOGUE_STORE);
-        o = add_served(s, prefill_heads, 0);
+        if (i) add_served(s, FLEET_TILE_OF(gate_wide), 1)->layer = i;
+        add_product(s, FLEET_TILE_OF(prefill_linear), d->x, qkv, hidden, PREFILL_QKV,
+                    EPILOGUE_STORE);
+        o = add_served(s, FLEET_TILE_OF(prefill_heads), 0);
         o->q_norm = rope + 2, o->k_norm = rope + 6, o->cache = cache;
-        add_served(s, prefill_attend, 0)->cache = cache;
-        add_product(s, prefill_linear, d->attended, hidden, q, PREFILL_O, EPILOGUE_RESIDUAL);
-        add_served(s, prefill_add, 0)->product = PREFILL_O;
-        s->tasks[s->n - 1].args.norm = rope;
-        add_product(s, prefill_linear, d->x, 2 * SERVED_FFN, hidden, PREFILL_GATE_UP,
-                    EPILOGUE_SILU);
-        add_product(s, prefill_linear, d->gated, hidden, SERVED_FFN, PREFILL_DOWN,
+        add_served(s, FLEET_TILE_OF(prefill_attend), 0)->cache = cache;
+        add_product(s, FLEET_TILE_OF(prefill_linear), d->attended, hidden, q, PREFILL_O,
                     EPILOGUE_RESIDUAL);
-        add_served(s, prefill_add, 0)->product = PREFILL_DOWN;
+        add_served(s, FLEET_TILE_OF(prefill_add), 0)->product = PREFILL_O;
+        s->tasks[s->n - 1].args.norm = rope;
+        add_product(s, FLEET_TILE_OF(prefill_linear), d->x, 2 * SERVED_FFN, hidden, PREFILL_GATE_UP,
+                    EPILOGUE_SILU);
+        add_product(s, FLEET_TILE_OF(prefill_linear), d->gated, hidden, SERVED_FFN, PREFILL_DOWN,
+                    EPILOGUE_RESIDUAL);
+        add_served(s, FLEET_TILE_OF(prefill_add), 0)->product = PREFILL_DOWN;
         s->tasks[s->n - 1].args.norm = rope;
     }
-    add_product(s, head_wide, d->x, SERVED_VOCAB, hidden, PREFILL_HEAD, EPILOGUE_ARGMAX);
-    if (draws_some) add_served(s, draw_wide, 0);
-    add_served(s, boundary_wide, 1);
+    add_product(s, FLEET_TILE_OF(head_wide), d->x, SERVED_VOCAB, hidden, PREFILL_HEAD,
+                EPILOGUE_ARGMAX);
+    if (draws_some) add_served(s, FLEET_TILE_OF(draw_wide), 0);
+    add_served(s, FLEET_TILE_OF(boundary_wide), 1);
     for (uint32_t i = 0; i < s->n; i++) s->tasks[i].args.d = s->d;
     may_copy.from = s->arena, may_copy.values = ARENA_VALUES;
     memset(&may_read, 0, sizeof may_read);
@@ -3149,7 +3157,7 @@ static uint32_t run_small(test_run *t, small_server *s, served_job *jobs, uint32
             if (i && !of->is_control && (!live || is_part())) continue;
             decided.word = 0;
             launch_prefill(run_served, of, of->is_control ? 1 : SERVED_WORKERS);
-            if (of->tile == gate_wide) cuts += decided.word;
+            if (of->tile == FLEET_TILE_OF(gate_wide)) cuts += decided.word;
             if (complaint[0])
                 test_fail(t, __FILE__, __LINE__, "step %u, task %u: %s", turn, i, complaint);
         }

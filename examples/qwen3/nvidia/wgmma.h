@@ -628,7 +628,7 @@ FLEET_PRODUCER(linear_large_m, task_args)
 FLEET_TILE(linear_large_m, task_args)
 {
     FLEET_UNUSED(at);
-    return linear(ctx, args);
+    return FLEET_TILE_OF(linear)(ctx, args);
 }
 #endif
 
