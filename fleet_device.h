@@ -366,6 +366,15 @@ fleet_status fleet_to_host(void *to, const void *from, size_t bytes, fleet_strea
 fleet_status fleet_device_clear(void *memory, size_t bytes, fleet_stream stream);
 fleet_status fleet_stream_wait(fleet_stream stream);
 
+/* What this process may use of the machine that it runs on. */
+typedef struct fleet_machine {
+    uint32_t processors; /* online, and in its affinity mask */
+    uint32_t
+        workers; /* the same, or the CPU quota of its cgroups in whole processors; at least 1 */
+    uint64_t memory_bytes; /* free: of the system, its cgroups and RLIMIT_AS; UINT64_MAX: unknown */
+} fleet_machine;
+fleet_machine fleet_host_machine(void);
+
 /* How the CPU runs kernels; GPUs ignore it. */
 typedef enum fleet_host_engine {
     /* An OS thread per wave: real concurrency, for sanitizers. */
@@ -4610,6 +4619,156 @@ fleet_kernel_desc fleet_kernel_desc_default(void)
     return d;
 }
 
+/* ---- the machine ---- */
+
+#include <sched.h>
+#include <sys/resource.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
+#include <unistd.h>
+
+#if defined(__linux__) && !defined(__cplusplus)
+extern long syscall(long number, ...); /* in strict C11 the headers do not declare it */
+#endif
+
+/* Processors that the calling thread may run on. */
+static uint32_t fleeti_affinity(void)
+{
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+#if defined(__linux__) && defined(SYS_sched_getaffinity)
+    unsigned long mask[1024]; /* the kernel asks for as many bits as it has processors */
+    const long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask);
+    uint32_t n = 0;
+    for (long i = 0; i < bytes / (long)sizeof *mask; i++)
+        n += (uint32_t)__builtin_popcountl(mask[i]);
+    if (n) return n;
+#endif
+    return online > 0 ? (uint32_t)online : 1;
+}
+
+/* The numbers that follow `key` at the beginning of a line of a file, in n; how many there are, at most 2. */
+static uint32_t fleeti_numbers_in(const char *folder, const char *name, const char *key,
+                                  uint64_t n[2])
+{
+    char path[1024], line[256];
+    uint32_t found = 0;
+    FILE *file;
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) return 0;
+    file = fopen(path, "r");
+    while (file && !found && fgets(line, sizeof line, file)) {
+        const char *at = line + strlen(key);
+        if (strncmp(line, key, strlen(key))) continue;
+        for (; found < 2; found++) { /* "max" and "-1" are none */
+            char *end;
+            at += strspn(at, " \t");
+            if (*at < '0' || *at > '9') break;
+            n[found] = strtoull(at, &end, 10);
+            at = end;
+        }
+        if (!found) break;
+    }
+    if (file) fclose(file);
+    return found;
+}
+
+/* Lowers m to what a cgroup allows. v1 or v2: by the names of the files. */
+static void fleeti_cgroup(const char *folder, fleet_machine *m)
+{
+    uint64_t n[2] = {0, 0}, period[2], limit = UINT64_MAX, used = 0, cached[2] = {0, 0};
+    if (fleeti_numbers_in(folder, "cpu.max", "", n) < 2) { /* v1 has a file for each */
+        const uint32_t is_limited = fleeti_numbers_in(folder, "cpu.cfs_quota_us", "", n) &&
+                                    fleeti_numbers_in(folder, "cpu.cfs_period_us", "", period);
+        n[1] = is_limited ? period[0] : 0;
+    }
+    if (n[1]) { /* a part of a processor would end in the middle of each period: all wait then */
+        const uint64_t whole = n[0] > n[1] ? n[0] / n[1] : 1;
+        if (whole < m->workers) m->workers = (uint32_t)whole;
+    }
+    if (fleeti_numbers_in(folder, "memory.max", "", n) ||
+        fleeti_numbers_in(folder, "memory.limit_in_bytes", "", n))
+        limit = n[0];
+    if (limit >= UINT64_MAX / 4) return; /* none */
+    if (fleeti_numbers_in(folder, "memory.current", "", n) ||
+        fleeti_numbers_in(folder, "memory.usage_in_bytes", "", n))
+        used = n[0];
+    for (uint32_t i = 0; i < 2; i++) { /* of files: the system would release it */
+        static const char *const keys[2][2] = {{"total_inactive_file ", "inactive_file "},
+                                               {"total_active_file ", "active_file "}};
+        if (fleeti_numbers_in(folder, "memory.stat", keys[i][0], n) ||
+            fleeti_numbers_in(folder, "memory.stat", keys[i][1], n))
+            cached[i] = n[0];
+    }
+    used -= cached[0] + cached[1] < used ? cached[0] + cached[1] : used;
+    limit = limit > used ? limit - used : 0;
+    if (limit < m->memory_bytes) m->memory_bytes = limit;
+}
+/* The same for a cgroup and its ancestors in the hierarchy of that name. In a container paths may begin above what is mounted
+   there: folders that do not exist say nothing. */
+static void fleeti_cgroups(const char *root, const char *hierarchy, const char *group,
+                           fleet_machine *m)
+{
+    char folder[1024];
+    const int top = snprintf(folder, sizeof folder, "%s/sys/fs/cgroup/%s", root, hierarchy);
+    if (snprintf(folder, sizeof folder, "%s/sys/fs/cgroup/%s%s", root, hierarchy, group) >=
+        (int)sizeof folder)
+        return;
+    do {
+        fleeti_cgroup(folder, m);
+        *strrchr(folder, '/') = 0;
+    } while (strlen(folder) >= (size_t)top);
+}
+/* A line of /proc/self/cgroup: ID:CONTROLLERS:PATH. v2 names no controllers. */
+static void fleeti_cgroup_line(const char *root, char *line, fleet_machine *m)
+{
+    char *names = strchr(line, ':'), *group = names ? strchr(names + 1, ':') : NULL;
+    if (!group) return;
+    *group++ = 0, names++;
+    group[strcspn(group, "\n")] = 0;
+    if (!*names) { /* v2 alone, or beside v1 */
+        fleeti_cgroups(root, ".", group, m);
+        fleeti_cgroups(root, "unified", group, m);
+        return;
+    }
+    fleeti_cgroups(root, names, group, m);
+    while (*names) { /* "cpuacct,cpu" may be mounted as "cpu,cpuacct", with a link for each */
+        char *end = names + strcspn(names, ",");
+        const uint32_t more = *end != 0;
+        *end = 0;
+        fleeti_cgroups(root, names, group, m);
+        names = end + more;
+    }
+}
+
+/* root: of the files in which the system describes itself. */
+static fleet_machine fleeti_machine_under(const char *root)
+{
+    fleet_machine m;
+    char path[512], line[1024];
+    uint64_t n[2];
+    struct rlimit space;
+    FILE *file;
+    m.processors = m.workers = fleeti_affinity();
+    m.memory_bytes = UINT64_MAX;
+    if (snprintf(path, sizeof path, "%s/proc", root) >= (int)sizeof path) return m;
+    if (fleeti_numbers_in(path, "meminfo", "MemAvailable:", n)) m.memory_bytes = n[0] * 1024;
+    if (!getrlimit(RLIMIT_AS, &space) && space.rlim_cur != RLIM_INFINITY) {
+        uint64_t left = space.rlim_cur;
+        if (fleeti_numbers_in(path, "self/status", "VmSize:", n))
+            left -= n[0] * 1024 < left ? n[0] * 1024 : left;
+        if (left < m.memory_bytes) m.memory_bytes = left;
+    }
+    if (snprintf(path, sizeof path, "%s/proc/self/cgroup", root) >= (int)sizeof path) return m;
+    file = fopen(path, "r");
+    while (file && fgets(line, sizeof line, file)) fleeti_cgroup_line(root, line, &m);
+    if (file) fclose(file);
+    return m;
+}
+fleet_machine fleet_host_machine(void)
+{
+    return fleeti_machine_under("");
+}
+
 /* ---- GPU runtimes ---- */
 
 /* Either the runtime of a GPU, or the engines that run kernels on the CPU. */
@@ -4792,15 +4951,10 @@ static __attribute__((unused)) fleet_status fleeti_query_device(fleet_topology *
 #endif
 
 #include <pthread.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <sys/select.h>
-#if defined(__linux__)
-#include <sys/syscall.h>
-#endif
 #include <time.h>
 #include <ucontext.h>
-#include <unistd.h>
 
 /* What a launch asks of the device, as on a GPU. */
 static __attribute__((unused)) uint32_t fleeti_has_chiplet_ids(void)
@@ -4832,11 +4986,13 @@ static __attribute__((unused)) fleet_status fleeti_snapshot(void *to, const void
 }
 static __attribute__((unused)) fleet_status fleeti_query_device(fleet_topology *t, uint32_t *units)
 {
-    *t = fleet_topology_make(2, 2);
-    t->units[0] = 3; /* unequal, as chiplets may be elsewhere */
+    /* At least five, so that a chiplet has a worker beside a scheduler, and its size is not the other one's. */
+    const uint32_t here = fleet_host_machine().workers, n = here < 5 ? 5 : here;
+    *t = fleet_topology_make(2, n / 2 + 1);
+    t->units[1] = n - t->units[0];
     t->wave_size = 1;
     t->private_l2 = 0;
-    *units = 5;
+    *units = n;
     return FLEET_OK;
 }
 
@@ -5264,7 +5420,6 @@ static fleet_status fleeti_run_deterministic(fleeti_engine *e)
    after their slices of some 3 ms, at each wait; the scheduler of Linux 6.12 and later lets threads with shorter slices
    run sooner, for the same share of the cores. */
 #if defined(__linux__) && defined(SYS_sched_setattr)
-extern long syscall(long number, ...); /* in strict C11 the headers do not declare it */
 #define FLEETI_SLICE_NS 100000u /* the shortest that there is */
 static uint64_t fleeti_set_slice(uint64_t ns)
 {

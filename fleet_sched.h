@@ -672,7 +672,8 @@ size_t fleet_trace_json(const fleet_trace_log *log, uint32_t first_step, uint32_
 /* ---- topology and calibration ---------------------------------------------------------------- */
 
 /* Describes the current device: chiplets as the hardware numbers them (from device attributes where the HIP version
-   has them, else counted by a kernel), CUs or SMs, LDS, caches. On the CPU: two chiplets, of three and two workers.
+   has them, else counted by a kernel), CUs or SMs, LDS, caches. On the CPU: two chiplets of unequal size,
+   with as many workers as fleet_host_machine counts, but at least three and two.
    FLEET_ERROR_DEVICE: there is no device, or its runtime failed. */
 fleet_status fleet_topology_query(fleet_topology *topology);
 

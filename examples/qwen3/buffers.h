@@ -22,7 +22,7 @@ static int topology_refused(fleet_topology *t, uint32_t chiplets, uint32_t worke
     for (uint32_t k = 0; k < t->chiplets; k++) all += t->units[k];
 #if defined(FLEET_HOST)
     if (!x) x = 1;
-    all = cpus();
+    all = fleet_host_machine().workers;
     if (workers) all = workers;
     if (all < x) all = x;
     if (schedule == FLEET_SCHEDULE_CHIPLET) all += x;

@@ -15,12 +15,6 @@
 /* Exit status of the program. */
 enum { RUN_FAILED = 1, RUN_REFUSED = 2 }; /* refused: a file or an argument is wrong */
 
-static uint32_t cpus(void)
-{
-    const long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? (uint32_t)n : 1;
-}
-
 typedef struct device_memory { /* allocations that are freed together */
     void **block;
     uint32_t n;
@@ -80,7 +74,7 @@ static uint32_t device_workers(void)
     fleet_topology t;
     uint32_t n = 0;
 #if defined(FLEET_HOST)
-    return cpus();
+    return fleet_host_machine().workers;
 #endif
     if (fleet_topology_query(&t)) return 1;
     for (uint32_t i = 0; i < t.chiplets; i++) n += t.units[i];

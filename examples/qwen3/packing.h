@@ -152,7 +152,8 @@ static int pack(const matrix_source *from, const layout *as, bf16 *to, char *err
 {
     /* A thread pays off from 4 MB on. */
     const uint32_t share = (4u << 20) / panel_bytes_of(as) + 1, panels = panels_of(as);
-    uint32_t threads = cpus() < MAX_PACKERS ? cpus() : MAX_PACKERS;
+    const uint32_t workers = fleet_host_machine().workers;
+    uint32_t threads = workers < MAX_PACKERS ? workers : MAX_PACKERS;
     packing job[MAX_PACKERS];
     pthread_t thread[MAX_PACKERS];
     uint32_t started[MAX_PACKERS];
