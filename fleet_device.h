@@ -1150,7 +1150,8 @@ FLEET_DEVICE uint32_t fleeti_popcount32(uint32_t bits)
 {
     return (uint32_t)__builtin_popcount(bits);
 }
-/* It lies in a vector register, since scalar registers are few. */
+/* It lies in a vector register, since scalar registers are few. Empty assembly keeps it there. The copy itself is the
+   compiler's, which keeps wait states between v_readfirstlane and it, as it does not around assembly. */
 struct fleeti_parked {
     uint32_t value;
 };
@@ -1161,7 +1162,8 @@ FLEET_DEVICE uint32_t fleeti_parked_value(fleeti_parked parked)
 FLEET_DEVICE fleeti_parked fleeti_parked_of(uint32_t value)
 {
     fleeti_parked parked;
-    __asm__("v_mov_b32_e32 %0, %1" : "=v"(parked.value) : "s"(FLEETI_SCALAR(value)));
+    parked.value = value;
+    __asm__("" : "+v"(parked.value));
     return parked;
 }
 struct fleeti_parked_pointer {
