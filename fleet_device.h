@@ -41,10 +41,6 @@
        FLEET_NO_WATCHDOG          waits check no clock and no abort word; that code is not compiled
        FLEET_MEMORY_MODEL         the CPU: fleet_host_desc.memory_model works. examples/tools/memory_model.sh compiles a
                                   program with it and links the instrument
-       FLEET_CHIPLET_ACQUIRE_L1   gfx942, gfx950: an acquire at chiplet scope drops the reader's L1 only (buffer_inv sc0).
-                                  MI300X was seen to do so, but LLVM's documentation promises it in threadgroup-split mode
-                                  only: verify it on your chip with tests/gpu first. Default: buffer_inv sc1, which is
-                                  certain.
 
    MEMORY MODEL (the whole argument; each backend section says which instruction does what)
        notify, by all threads of a group:
@@ -1314,13 +1310,11 @@ FLEET_DEVICE void fleeti_invalidate_system(void)
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "");
     fleeti_drain();
 }
+/* To drop the L1 alone (buffer_inv sc0) is not enough: when the L2 was invalidated by another workgroup, whose acquire
+   of device scope the caller learns of by transitivity, a fill that was in flight may since have put an old line back. */
 FLEET_DEVICE void fleeti_invalidate_chiplet(void)
 {
-#if defined(FLEETI_GFX_CHIPLETS) && defined(FLEET_CHIPLET_ACQUIRE_L1)
-    __asm__ volatile("buffer_inv sc0\n\ts_waitcnt vmcnt(0)" ::: "memory");
-#else
     fleeti_invalidate_device();
-#endif
 }
 
 /* Counters and flags lie in global memory. A pointer that was itself loaded does not tell the compiler so, and the

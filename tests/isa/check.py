@@ -23,7 +23,6 @@ import mutants
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
 FLAGS = ["-x", "hip", "-std=c++17", "-O2", "-gline-tables-only", "--offload-device-only", "-S"]
-L1 = "-DFLEET_CHIPLET_ACQUIRE_L1"
 DEEP = bool(os.environ.get("FLEET_DEEP"))
 CLAIM = "-DCLAIM"  # the kernels of the implementation, and the beginning of a trace
 
@@ -545,7 +544,7 @@ def check_boundary(k, r):
     r.check("idle_wait/polls", any(any(kernel.code[n].load and kernel.code[n].scope() == "sc0 sc1" for n in l) for l in kernel.loops()), "no loop with a poll of system scope")
 
 
-def check_by_hand(listing, r, l1):
+def check_by_hand(listing, r):
     k = listing.kernels
     for name, scope, block, two, system in (
             ("notify_block", None, True, False, False), ("notify_chiplet", None, True, False, False),
@@ -553,7 +552,7 @@ def check_by_hand(listing, r, l1):
             ("notify_system", "sc0 sc1", True, False, True),
             ("notify_wave_chiplet", None, False, False, False), ("notify_wave_device_two", "sc1", False, True, False)):
         arrivals(k[name], r, name, scope, block, two, system)
-    for name, scope in (("block", None), ("chiplet", "sc0" if l1 else "sc1"), ("device", "sc1"), ("system", "sc0 sc1")):
+    for name, scope in (("block", None), ("chiplet", "sc1"), ("device", "sc1"), ("system", "sc0 sc1")):
         acquired(k["wait_" + name], r, "wait_" + name, scope, True, True)
         acquired(k["wait_wave_" + name], r, "wait_wave_" + name, scope, False, True)
         acquired(k["test_" + name], r, "test_" + name, scope, True, False)
@@ -659,7 +658,7 @@ def is_first_test(k, n, loop):
     return not any(k.code[m].sleep for m in loop if m < n)
 
 
-def check_loop(listing, name, r, l1):
+def check_loop(listing, name, r):
     """A worker loop: everything at once."""
     k = listing.kernels[name]
     check_registers(listing, name, r)
@@ -722,14 +721,13 @@ def check_loop(listing, name, r, l1):
     r.check("ring_poll", len(ring) == 1, "%d loops that poll a ring" % len(ring))
     r.check("mailbox_post", bool(k.find(lambda i: i.store and i.scope() == "sc1" and wide.match(i.op))), "no post of device scope")
     r.check("event_poll", len(waits) >= 1, "no loop that polls events of either scope")
-    narrow = "sc0" if l1 else "sc1"
     for what, loops in (("mailbox", mail), ("ring", ring), ("wait", waits)):
         found = [{k.code[n].scope() for n in k.reach(l, avoid=lambda i: i.barrier) if k.code[n].invalidate} for l in loops]
-        wanted = {"sc1"} if what == "ring" else {"sc1", "sc0 sc1", narrow}
+        wanted = {"sc1"} if what == "ring" else {"sc1", "sc0 sc1"}
         r.check(what + "_acquire", wanted in found, "after the poll: %s" % [sorted(f) for f in found])
 
     own = {i.scope() for i in k.code if i.invalidate and i.inside("fleeti_own_take")}
-    r.check("own_acquire", own == {"sc1", "sc0 sc1", narrow}, "before a task of the own queue: %s" % sorted(own))
+    r.check("own_acquire", own == {"sc1", "sc0 sc1"}, "before a task of the own queue: %s" % sorted(own))
 
     # Whether a tile has ended the run is looked at after an acquire of device scope.
     for function in ("fleeti_finishes", "fleeti_last_epoch"):
@@ -1001,7 +999,7 @@ def intermediate(arch, include, work, flags=()):
 
 
 def kernels(arch, include, work, flags=(), dis=False):
-    label = arch + ("-l1" if L1 in flags else "-claim" if CLAIM in flags else "")
+    label = arch + ("-claim" if CLAIM in flags else "")
     r = Report(label + "/")
     path = os.path.join(work, "kernels.%s.s" % label)
     listing = compile_listing(os.path.join(HERE, "kernels.c"), arch, path, include, flags)
@@ -1022,7 +1020,7 @@ def kernels(arch, include, work, flags=(), dis=False):
         check_tile_iterator(listing, r)
         check_reduce_add(listing, r)
         if arch != "gfx90a":
-            check_by_hand(listing, r, L1 in flags)
+            check_by_hand(listing, r)
     if "-DBY_HAND" not in flags:
         check_stream(listing, arch, stream)
         if arch != "gfx90a":
@@ -1030,7 +1028,7 @@ def kernels(arch, include, work, flags=(), dis=False):
         if arch == "gfx90a":
             check_registers(listing, "worker_loop", loop)
         else:
-            check_loop(listing, "worker_loop", loop, L1 in flags)
+            check_loop(listing, "worker_loop", loop)
     return r.results + loop.results + stream.results
 
 
@@ -1074,7 +1072,7 @@ def mutant(m, work):
     mutants.write(m, TOP, folder)
     try:
         read = intermediate if m.isa == "ir" else kernels
-        flags = [*m.flags, CLAIM if m.function in ("fleeti_claim", "fleeti_claim_state", "fleeti_trace_enter") else "-DMESSAGES" if m.messages else "-DLOOP" if m.loop else "-DBY_HAND"]
+        flags = [CLAIM if m.function in ("fleeti_claim", "fleeti_claim_state", "fleeti_trace_enter") else "-DMESSAGES" if m.messages else "-DLOOP" if m.loop else "-DBY_HAND"]
         red = [name for name, ok, _ in read("gfx942", folder, folder, flags) if not ok]
     except RuntimeError as error:
         return m, [], str(error)
@@ -1103,8 +1101,6 @@ def main():
         for arch in ("gfx90a", "gfx942", "gfx950"):
             jobs.append(pool.submit(kernels, arch, TOP, work, (), True))
             if arch != "gfx90a":
-                if mutants.in_turn(1):
-                    jobs.append(pool.submit(kernels, arch, TOP, work, (L1,)))
                 jobs.append(pool.submit(intermediate, arch, TOP, work))
             wanted = "01_|qwen3/" if DEEP or arch == "gfx950" else "01_"
             if arch == "gfx942" or (DEEP and arch == "gfx950"):

@@ -23,7 +23,6 @@ OTHERS = [("/* ==== >>nvidia", "#endif /* FLEET_CUDA */"), ("/* ==== >>host", "#
 # Why the simulator cannot see some of them.
 OWN_WAIT = "clang 21 still writes its own wait after the fence's buffer_wbl2"
 ENDS_ANYWAY = "what the wait orders is stored by a wave that ends next, and no other wave looks in between"
-FENCE_WAITS = "clang 21 waits for all loads before the barrier that follows in the litmus programs"
 COMPILER = "it is for the compiler alone, and clang 21 takes the builtin after it for a fence too"
 LOADS_WAIT = "the loads between the stores are waited for, and the stores with them"
 LONG_WAY = "from the stores to the look it is longer than its stores are in flight"
@@ -47,12 +46,12 @@ PLAIN_LOAD = """uint%d_t v;
 class Mutant:
     others = OTHERS
 
-    def __init__(self, name, header, function, old, new="", isa=None, sim=None, why=None, flags=(), first=None, seeds=4, shared=None):
+    def __init__(self, name, header, function, old, new="", isa=None, sim=None, why=None, first=None, seeds=4, shared=None):
         self.name, self.header, self.function = name, header, function
         self.old, self.new = old, new
-        self.isa, self.sim, self.why, self.flags = isa, sim, why, list(flags)
+        self.isa, self.sim, self.why = isa, sim, why
         self.first, self.seeds = first, seeds
-        self.shared = bool(sim and not flags and re.match(r"(return |__asm__ |\w+\()[^;]*;$", old)) if shared is None else shared
+        self.shared = bool(sim and re.match(r"(return |__asm__ |\w+\()[^;]*;$", old)) if shared is None else shared
         self.loop = header == SCHED or (name or "").startswith(("mailbox", "stage:"))  # seen in the worker loop alone
         self.messages = (function or "").startswith(("fleet_ring", "fleeti_idle_until", "fleeti_set_symbol"))  # seen in rings of messages and boundaries alone
 
@@ -98,7 +97,6 @@ def L(name, header, function, old, new, sim, **more):
     return Mutant(name, header, function, old, new, isa=False, sim=sim, shared=True, **more)
 
 
-L1 = ["-DFLEET_CHIPLET_ACQUIRE_L1"]
 MUTANTS = [
     # notify
     M("drain: s_waitcnt of every wave", DEVICE, "fleeti_notify_all", "fleeti_drain();", sim="device2"),
@@ -135,8 +133,6 @@ MUTANTS = [
     M("system acquire: from the device only", DEVICE, "fleeti_invalidate", "fleeti_invalidate_system();", "fleeti_invalidate_device();", sim="ranks"),
     M("system acquire: wait after the invalidate", DEVICE, "fleeti_invalidate_system", "fleeti_drain();", sim="system"),
     M("chiplet acquire", DEVICE, "fleeti_invalidate_chiplet", "fleeti_invalidate_device();", sim="chiplet"),
-    M("chiplet acquire of L1: buffer_inv sc0", DEVICE, "fleeti_invalidate_chiplet", "buffer_inv sc0\\n\\t", sim="chiplet", flags=L1),
-    M("chiplet acquire of L1: wait after it", DEVICE, "fleeti_invalidate_chiplet", "\\n\\ts_waitcnt vmcnt(0)", sim=None, why=FENCE_WAITS, flags=L1),
     M("barrier after the acquire", DEVICE, "fleeti_broadcast_from", "fleeti_barrier(self);", sim="device1"),
     M("barrier before a wait", DEVICE, "fleeti_event_wait", "fleeti_block_any_rearm();", ";", sim="wait"),
     M("barrier before a test", DEVICE, "fleeti_event_test", "fleeti_block_any_rearm();", ";", sim="test"),

@@ -53,7 +53,7 @@ def build(folder, m, implementation):
     mutants.write(m, TOP, folder)
     program = os.path.join(folder, "litmus")
     only = ["-DBY_HAND"] if m.sim and m.sim.split()[0] in BY_HAND else ["-DNO_STREAM"] if m.name else []
-    return (hipcc(*LANGUAGE, "-I" + folder, *m.flags, *only, os.path.join(HERE, "litmus.c"), "-o", program + ".o") or
+    return (hipcc(*LANGUAGE, "-I" + folder, *only, os.path.join(HERE, "litmus.c"), "-o", program + ".o") or
             hipcc(program + ".o", implementation, "-o", program))
 
 
@@ -164,14 +164,14 @@ def main():
         if m.name in chosen:
             return attempt_runs(m, shared, ["LITMUS_MUTANT=%d" % chosen[m.name]])
         return attempt(m, work, implementation)
-    runs, rows = {(): set(), tuple(mutants.L1): set()}, []
+    runs, rows = set(), []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 2) as pool:
-        clean = {flags: tempfile.mkdtemp(dir=work) for flags in runs}
-        built = {flags: pool.submit(build, folder, mutants.Mutant(None, None, "", "", flags=flags), implementation) for flags, folder in clean.items()}
+        clean = tempfile.mkdtemp(dir=work)
+        built = pool.submit(build, clean, mutants.Mutant(None, None, "", ""), implementation)
         for job in [pool.submit(caught, m) for m in mutants.of_this_run(mutants.MUTANTS) if m.sim or mutants.DEEP]:
             m, words, setting, tries, what = job.result()
             if words:
-                runs[tuple(m.flags)].add((words, setting))
+                runs.add((words, setting))
                 rows.append("| %s | %s | %s | %d | %s |" % (m.name, words, short(setting), tries, what))
                 print("pass mutant %s" % m.label())
             elif not m.sim:
@@ -181,14 +181,11 @@ def main():
         if not mutants.DEEP:
             rows += ["| %s | - | covered by the ISA check: %s | | |" % (m.name, m.why) for m in mutants.MUTANTS if not m.sim]
         wide = settings(20 if mutants.DEEP else 1)
-        runs[()] |= {(words, setting) for setting in wide for words in TESTS}
-        jobs = []
-        for flags, folder in clean.items():
-            why = built[flags].result()
-            if why:
-                print("FAIL unmutated: %s" % why)
-                continue
-            jobs += [(words, setting, pool.submit(run, folder, words, setting)) for words, setting in sorted(runs[flags])]
+        runs |= {(words, setting) for setting in wide for words in TESTS}
+        why = built.result()
+        if why:
+            print("FAIL unmutated: %s" % why)
+        jobs = [] if why else [(words, setting, pool.submit(run, clean, words, setting)) for words, setting in sorted(runs)]
         failed = 0
         for words, setting, job in jobs:
             what, _ = job.result()
@@ -200,8 +197,8 @@ def main():
         rows.append("| none | all | %d runs | | none wrong |" % len(jobs) if not failed else "| none | | | | %d wrong |" % failed)
         print("| mutant | litmus | caught with | tries | what |")
         print("\n".join(rows))
-        if not built[()].result():
-            invariant5(clean[()])
+        if not why:
+            invariant5(clean)
     shutil.rmtree(work)
 
 

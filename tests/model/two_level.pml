@@ -186,14 +186,7 @@ inline wait(w_w, w_e, w_epoch)
 #if defined(BROKEN_NARROW_ACQUIRE)
     acquire_l1(w_w)
 #elif !defined(BROKEN_NO_ACQUIRE)
-#ifdef LOCAL
-    if
-    :: w_e == E -> acquire_l1(w_w)
-    :: else -> acquire(w_w)
-    fi
-#else
     acquire(w_w)
-#endif
 #endif
 #endif
 }
