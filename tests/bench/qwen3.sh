@@ -20,6 +20,7 @@
 #   LIMIT           seconds that a run may take (default: 300)
 set -eu
 cd "$(dirname "$0")/../.."
+export -n LIBRARIES # nvcc would take it for options of its own
 PATH=$PATH:/usr/local/cuda/bin:/opt/rocm/bin
 out=tests/build/bench
 mkdir -p "$out/model"

@@ -17,6 +17,7 @@
 #   PROGRAM         an executable that is built already
 set -eu
 cd "$(dirname "$0")/../.."
+export -n LIBRARIES # nvcc would take it for options of its own
 PATH=$PATH:/usr/local/cuda/bin:/opt/rocm/bin
 out=tests/build/bench
 mkdir -p "$out/model"
