@@ -1750,9 +1750,11 @@ FLEET_DEVICE void fleeti_record_failure(fleeti_state *state, uint32_t worker, ui
                                    fleet_load_relaxed_device(&state->bucket_epoch[bucket]));
     fleet_store_relaxed_system(&f->tile_status, tile_status);
     if (state->config.ranks) {
-        /* The cause, as a word that one rank stores to; the host knows which (fleeti_peer_of_word). */
-        uint32_t cause = seen.counter;
-        if (!(cause & FLEETI_SYSTEM)) cause = FLEETI_SYSTEM | state->config.rank;
+        /* The cause, as a word that one rank stores to; the host knows which (fleeti_peer_of_word). Mostly it is this rank,
+           also where it was waiting for another one. */
+        uint32_t cause = FLEETI_SYSTEM | state->config.rank;
+        if (seen.status == FLEET_ERROR_PEER_TIMEOUT || seen.status == FLEET_ERROR_PEER_PLAN)
+            cause = seen.counter;
         if (seen.status == FLEET_ERROR_PEER_FAILED)
             cause = fleet_load_relaxed_system(state->config.links.own + FLEETI_PEER_STOP);
         fleet_store_relaxed_system(&f->peer, cause);
@@ -2042,30 +2044,36 @@ FLEET_DEVICE uint32_t fleeti_residency_end(fleeti_state *state, uint32_t result,
     return 1;
 }
 
-/* The residency check fails, unless it has a result already. The first workgroup that says so reports it. */
-FLEET_DEVICE void fleeti_residency_fail(fleeti_state *state, uint32_t status)
+/* The residency check fails, unless it has a result already. The first workgroup that says so reports it, to the other
+   ranks too: this launch will not run, so that they would wait for it in vain. */
+FLEET_DEVICE void fleeti_residency_fail(fleeti_state *state, fleeti_wait_diagnostics seen)
 {
     fleeti_host *host = state->config.host;
-    if (!fleeti_residency_end(state, status, 0, (fleeti_lds)0)) return;
-    if (status == FLEET_ERROR_BUSY || status == FLEET_ERROR_RESIDENCY) {
+    if (!fleeti_residency_end(state, (uint32_t)seen.status, 0, (fleeti_lds)0)) return;
+    if (seen.status == FLEET_ERROR_BUSY || seen.status == FLEET_ERROR_RESIDENCY) {
+        if (state->config.ranks) fleeti_stop_peers(state, FLEETI_SYSTEM | state->config.rank);
         /* Publishes what fleet_state_report says of the failure before its count. Pair: fleet_state_status. */
         fleeti_drain();
-        fleet_add_relaxed_system(status == FLEET_ERROR_BUSY ? &host->busy : &host->nonresident, 1);
-    } else { /* an abort */
-        fleet_cas_relaxed_device(&state->stop.word, 0, status);
-        fleeti_publish_system(&host->status, status);
+        fleet_add_relaxed_system(seen.status == FLEET_ERROR_BUSY ? &host->busy : &host->nonresident,
+                                 1);
+    } else { /* an abort, or another rank */
+        const uint32_t bucket = fleet_load_relaxed_device(&state->bucket.word);
+        fleeti_record_failure(state, state->config.plan->worker_base[state->config.first_chiplet],
+                              ~0u, fleet_load_relaxed_device(&state->bucket_epoch[bucket]) + 1,
+                              seen, 0);
     }
 }
 
 /* Before the first step of a state: waits until all ranks have started, and checks that they have the same plan. Each
    stores the sum of its plan to all others. */
-FLEET_DEVICE fleet_status fleeti_meet_peers(const fleet_run *run)
+FLEET_DEVICE fleeti_wait_diagnostics fleeti_meet_peers(const fleet_run *run)
 {
     fleeti_state *state = run->state;
     const fleeti_config *peers = &state->config;
     const uint64_t checksum = run->plan->checksum;
     uint32_t sum = (uint32_t)(checksum ^ checksum >> 32);
-    if (!peers->ranks || fleet_load_relaxed_device(&state->met.word)) return FLEET_OK;
+    fleeti_wait_diagnostics seen = fleeti_no_event(FLEET_OK);
+    if (!peers->ranks || fleet_load_relaxed_device(&state->met.word)) return seen;
     sum += sum == 0; /* 0: not there */
     /* The state is ready: this rank has cleared its words, which the barrier of the program publishes to the others. No
        data follows (edge 33). */
@@ -2075,10 +2083,9 @@ FLEET_DEVICE fleet_status fleeti_meet_peers(const fleet_run *run)
                                        sum);
     for (uint32_t i = 0; i < peers->ranks; i++) {
         const uint32_t *at = state->config.words[peers->rank] + FLEETI_PEER_PLAN + i;
-        fleeti_wait_diagnostics seen;
         uint32_t tries = 0;
         uint64_t since = 0;
-        seen.status = FLEET_OK, seen.expected = sum, seen.found = 0;
+        seen.expected = sum, seen.found = 0;
         seen.counter = FLEETI_SYSTEM | (FLEETI_PEER_PLAN + i);
         while (i != peers->rank && !seen.status) {
             seen.found = fleet_load_relaxed_system(at); /* no data follows (edge 33) */
@@ -2086,14 +2093,10 @@ FLEET_DEVICE fleet_status fleeti_meet_peers(const fleet_run *run)
             if (seen.found) break;
             seen.status = fleeti_back_off(at, &state->config.watch, &tries, &since);
         }
-        if (!seen.status) continue;
-        if (seen.status != FLEET_ERROR_PEER_FAILED) /* which fleeti_residency_check records */
-            fleeti_record_failure(state, run->plan->worker_base[state->config.first_chiplet], ~0u,
-                                  1, seen, 0);
-        return seen.status;
+        if (seen.status) return seen;
     }
     fleet_store_relaxed_device(&state->met.word, 1);
-    return FLEET_OK;
+    return seen;
 }
 
 /* Counts the workgroups of each chiplet in counts; stops where there are as many as a launch has. */
@@ -2144,30 +2147,34 @@ FLEET_DEVICE fleet_status fleeti_residency_suffices(const fleet_run *run, fleeti
 
 /* Decides the residency check. FLEET_OK: there is a result; else why the check fails. counts: [FLEET_MAX_CHIPLETS], for
    the workgroups of each chiplet. */
-FLEET_DEVICE fleet_status fleeti_residency_decide(const fleet_run *run, fleeti_lds counts)
+FLEET_DEVICE fleeti_wait_diagnostics fleeti_residency_decide(const fleet_run *run,
+                                                             fleeti_lds counts)
 {
     fleeti_state *state = run->state;
     uint32_t counted, tries = 0;
     uint64_t since = 0;
+    fleeti_wait_diagnostics seen;
     fleet_status status;
     for (uint32_t raw = 0; raw < FLEET_MAX_CHIPLETS; raw++) fleeti_lds_put(counts, raw, 0);
     while ((counted = fleeti_residency_count(run, counts)) < run->blocks) {
-        if (fleet_load_relaxed_device(&state->residency.word) != FLEETI_PENDING) return FLEET_OK;
+        if (fleet_load_relaxed_device(&state->residency.word) != FLEETI_PENDING)
+            return fleeti_no_event(FLEET_OK);
         status = fleeti_back_off(NULL, &state->config.watch, &tries, &since);
-        if (status) return status;
+        if (status) return fleeti_no_event(status);
     }
     /* `due` is loaded after the counts: those of other launches that were counted are due. Pair: the RMWs in
        fleeti_residency_check (edge 12). */
     fleeti_spin_acquire();
     if (counted != run->blocks || fleeti_poll_device(&state->due.word) != run->blocks)
-        return FLEET_ERROR_BUSY;
+        return fleeti_no_event(FLEET_ERROR_BUSY);
     status = fleeti_residency_suffices(run, counts);
-    if (!status) status = fleeti_meet_peers(run);
-    if (status) return status;
+    if (status) return fleeti_no_event(status);
+    seen = fleeti_meet_peers(run);
+    if (seen.status) return seen;
     /* The result has all that workgroups need to know. Pair: the poll in fleeti_residency_check (edge 12). The check may have
        failed by the time-out of a workgroup: then it stays failed. */
     fleeti_residency_end(state, FLEETI_RESIDENT, 1, counts);
-    return FLEET_OK;
+    return seen;
 }
 
 /* The line of the workgroup among those of its chiplet. */
@@ -2184,7 +2191,7 @@ FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run, uint32_t raw,
     fleeti_host *host = state->config.host;
     uint32_t rank, chiplet, result, tries = 0;
     uint64_t since = 0;
-    fleet_status status = FLEET_OK;
+    fleeti_wait_diagnostics seen = fleeti_no_event(FLEET_OK);
     fleeti_workgroup_on(raw);
     /* The count comes before anything else. Acquires the result that fleeti_claim cleared before the counts, and releases
        the count to the workgroup that decides. Pairs: fleeti_publish_device in fleeti_claim; the loads in
@@ -2192,9 +2199,9 @@ FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run, uint32_t raw,
     rank = fleeti_rmw_device(&state->resident[raw].word, 1);
     if (rank == 0 && fleet_cas_relaxed_device(&state->residency.word, FLEETI_OPEN,
                                               FLEETI_PENDING) == FLEETI_OPEN)
-        status = fleeti_residency_decide(run, counts);
+        seen = fleeti_residency_decide(run, counts);
     for (;;) {
-        if (status == FLEET_ERROR_TIMEOUT) { /* some workgroup is not resident */
+        if (seen.status == FLEET_ERROR_TIMEOUT) { /* some workgroup is not resident */
             uint32_t found = 0;
             FLEETI_ROLLED
             for (uint32_t i = 0; i < FLEET_MAX_CHIPLETS; i++)
@@ -2202,15 +2209,13 @@ FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run, uint32_t raw,
             fleet_store_relaxed_system(&host->resident_found, found);
             fleet_store_relaxed_system(&host->resident_needed, run->blocks);
             fleeti_publish_system(&host->resident_chiplet, FLEETI_ANY_CHIPLET);
-            status = FLEET_ERROR_RESIDENCY;
+            seen.status = FLEET_ERROR_RESIDENCY;
         }
-        if (status == FLEET_ERROR_PEER_FAILED)
-            fleeti_record_failure(state, run->plan->worker_base[state->config.first_chiplet], ~0u,
-                                  1, fleeti_no_event(status), 0);
-        if (status) fleeti_residency_fail(state, (uint32_t)status);
+        if (seen.status) fleeti_residency_fail(state, seen);
         result = fleeti_poll_device(&state->result[raw].word);
         if (result != FLEETI_PENDING) break;
-        status = fleeti_back_off(&state->result[raw].word, &state->config.watch, &tries, &since);
+        seen = fleeti_no_event(
+            fleeti_back_off(&state->result[raw].word, &state->config.watch, &tries, &since));
     }
     if (!(result & FLEETI_RESIDENT) || rank >= FLEETI_RESULT_COUNT(result)) {
         /* Publishes the failure to the launch that claims the free state next. Pair: the RMW of `due` in
@@ -2881,10 +2886,19 @@ FLEET_DEVICE uint32_t fleeti_produce_await_symbols(fleet_producer *p)
     return fleet_producer_await_step(p);
 }
 
+/* Waits until the worker has begun the task in hand; 0: the run ends. */
+FLEET_DEVICE uint32_t fleeti_produce_await_worker(const fleeti_worker *w, fleet_producer *p)
+{
+    p->over = 0; /* as above */
+    fleeti_producer_await_begun(p, w->number);
+    return !p->over;
+}
+
 /* Brings the next task that has a producer function into w->task; 0: there is none left. */
 FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_producer *p)
 {
     const uint32_t walks = fleeti_walks(w);
+    uint32_t idle_step = 0;
     if (p->status) {
         if (fleeti_thread_lane(w->self) == 0) fleeti_tile_failed(w, FLEETI_TASK(w, id), p->status);
         fleeti_pipeline_failed(&p->ring, p->status);
@@ -2896,6 +2910,10 @@ FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_producer *p)
         if (walks) {
             fleeti_produce_walk(w, p);
             if (FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) {
+                /* A step in which the queue has no task with stages, so that nothing else holds the producer back: it does
+                   not leave the worker behind, and ends with it. */
+                if (idle_step && !fleeti_produce_await_worker(w, p)) return 0;
+                idle_step = 1;
                 if (fleeti_step_ends(w)) return 0;
                 fleeti_produce_step(w, p);
                 continue;
@@ -3678,6 +3696,18 @@ FLEET_DEVICE uint32_t fleeti_last_epoch(const fleeti_worker *w, uint32_t *last)
     return 1;
 }
 
+/* By all lanes of a wave that has begun `steps` steps in a row, the last one of this epoch: whether the run ends. */
+FLEET_DEVICE uint32_t fleeti_steps_are_over(const fleeti_worker *w, uint32_t epoch, uint32_t steps)
+{
+    uint64_t since = 0;
+    const fleet_status status =
+        fleeti_check_watch(&fleeti_state_of(w)->config.watch, NULL, steps, &since);
+    if (status && fleet_lane() == 0)
+        fleeti_record_failure(fleeti_state_of(w), fleeti_parked_value(w->fixed->id), ~0u, epoch,
+                              fleeti_no_event(status), 0);
+    return fleeti_any((uint32_t)status);
+}
+
 /* What arrivals made ready: the consumers [from, end), and those of complete elements, each a bit in `mask`: bit k
    is the element of triggers[k], or, if that is null, the element that lane k holds. */
 typedef struct fleeti_completions {
@@ -3731,6 +3761,9 @@ FLEET_DEVICE void fleeti_make_ready(const fleeti_worker *w, fleeti_completions c
         if (e == plan->n_elements - 1) {
             if (fleeti_first(fleeti_last_epoch(w, &last) && then == last)) continue;
             then++;
+            /* Steps in which no task exists end here as soon as they have begun, and the wave comes to no other look at
+               the end of the run. */
+            if ((then - epoch) % 64 == 0 && fleeti_steps_are_over(w, then, then - epoch)) return;
         }
         from = fleeti_uniform(first[e]), end = fleeti_uniform(first[e + 1]);
         map = 0;

@@ -341,6 +341,30 @@ static void an_abort_travels(test_run *t)
     devices_close(&d);
 }
 
+/* Whichever of its workgroups sees the abort, the one that meets the others or one that waits for it. */
+static void an_abort_while_ranks_meet_travels(test_run *t)
+{
+    devices d;
+    start s;
+    uint32_t round, i;
+    if (!devices_open(t, &d, FLEET_SCHEDULE_STATIC, RANKS)) return;
+    d.steps = 1;
+    s.d = &d, s.rank = 1;
+    d.r[0].launch.peer_limit_ns = 2 * SECOND;
+    for (round = 0; round < 12; round++) {
+        if (pthread_create(&d.thread[1], NULL, rank_thread, &s)) abort();
+        usleep(20000 + 1000 * round);
+        fleet_state_abort(&d.r[1].state);
+        pthread_join(d.thread[1], NULL);
+        CHECK_INT(d.ended[1], FLEET_ERROR_ABORTED);
+        run_rank(&d, 0);
+        if (!blames(t, &d, 0, FLEET_ERROR_PEER_FAILED, 1, "rank 1 has failed")) return;
+        for (i = 0; i < RANKS; i++)
+            CHECK_STATUS(fleet_state_recover(&d.r[i].state, NULL), FLEET_OK);
+    }
+    devices_close(&d);
+}
+
 #if !defined(__SANITIZE_THREAD__) /* threads in forked processes */
 /* Rank 1 is a process that dies while its tile runs. */
 static void a_rank_that_is_killed_is_named(test_run *t)
@@ -432,6 +456,7 @@ static void all(test_run *t)
     TEST(a_rank_with_another_plan_is_named);
     TEST(a_failure_travels);
     TEST(an_abort_travels);
+    TEST(an_abort_while_ranks_meet_travels);
 #if !defined(__SANITIZE_THREAD__)
     TEST(a_rank_that_is_killed_is_named);
 #endif
