@@ -113,6 +113,7 @@ FLEET_C_BEGIN
 #define FLEET_MAX_TENSORS 256 /* run-time tensors of one graph; a state has a pointer for each */
 #define FLEET_MAX_BUCKETS 64  /* buckets of one plan: sets of queues, for values of its symbols */
 #define FLEET_CACHE_LINE_BYTES 128 /* of a cache line; counters share none with other data */
+#define FLEET_MAX_WORK 0x10000000u /* of one plan, by default: fleet_plan_desc.max_work */
 
 /* ---- statuses -------------------------------------------------------------------------------- */
 
@@ -619,6 +620,11 @@ typedef struct fleet_plan_desc {
        FLEET_MAX_BUCKETS, every second one is left out of those by default, from the longest list first, until they fit:
        1, 4, 16 ... */
     uint32_t n_buckets;
+    /* The work that the build may take, in all buckets together: 16 for each task, each of its descriptors in queues and
+       each element of an event tensor; 1 for each part of a task and each element that it notifies or waits for; 8 for
+       each element that a task under DYNAMIC waits for. A graph that needs more is refused with
+       FLEET_ERROR_TOO_MANY_TASKS. The default takes some seconds and a few gigabytes. Default 0: FLEET_MAX_WORK */
+    uint64_t max_work;
 } fleet_plan_desc;
 
 /* The defaults, for a caller that changes single fields. */
@@ -638,8 +644,8 @@ typedef struct fleet_plan fleet_plan;
 
 /* Builds a plan. On success *out is a block from FLEET_MALLOC, which the caller frees with fleet_plan_free. On
    failure *out is null, and fleet_graph_error tells what to change. The graph keeps nothing of it but the error, so
-   that any number of plans may be built from one graph. Time and memory are linear in tasks and edges. desc: null for
-   the defaults. */
+   that any number of plans may be built from one graph. Time and memory are linear in tasks and in the elements that
+   they reach, and bounded by desc->max_work. desc: null for the defaults. */
 fleet_status fleet_plan_build(fleet_graph *g, const fleet_plan_desc *desc, fleet_plan **out);
 void fleet_plan_free(fleet_plan *plan);
 
@@ -2909,6 +2915,7 @@ typedef struct fleeti_build {
     /* Where the counters of this bucket begin: after those of the previous buckets, because steps of one bucket must
        not complete events of another. */
     uint32_t first_word, first_system_word;
+    uint64_t work; /* so far: fleet_plan_desc.max_work */
 
     uint32_t ranks;
     uint32_t chiplets, n_grids, n_events; /* n_events includes the step event */
@@ -2975,6 +2982,31 @@ static fleeti_site fleeti_no_site(void)
 static fleet_status fleeti_no_memory(fleeti_build *b)
 {
     return fleeti_reject(b, FLEET_ERROR_MEMORY, fleeti_no_site(), "no memory for the plan");
+}
+
+#define FLEETI_WORK_OF_ITEM 16u /* a task, a descriptor, an element: what has memory of its own */
+#define FLEETI_WORK_OF_CONSUMER 8u /* an entry in the list of an element's consumers */
+#define FLEETI_COUNTERS_PER_WORK 8u
+
+/* Adds n to the work, before it is done. Not FLEET_OK: that would be too much. A pass calls it before it goes through
+   anything whose number comes from an extent; otherwise a graph of three lines would keep it busy for hours. */
+static fleet_status fleeti_work(fleeti_build *b, uint64_t n, const char *kind, const char *name,
+                                fleeti_site site)
+{
+    const uint64_t max = b->desc->max_work ? b->desc->max_work : FLEET_MAX_WORK;
+    if (n <= max && b->work <= max - n) {
+        b->work += n;
+        return FLEET_OK;
+    }
+    return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, site,
+                         "%s %s brings the work of planning to over %llu: use fewer and larger "
+                         "tasks, or raise max_work of the plan's descriptor",
+                         kind, name, (unsigned long long)max);
+}
+
+static fleet_status fleeti_work_of_grid(fleeti_build *b, const fleeti_bound_grid *grid, uint64_t n)
+{
+    return fleeti_work(b, n, "grid", grid->def->name, grid->def->site);
 }
 
 /* Zeroed memory for `count` items until the build ends; null if there is none. */
@@ -3503,6 +3535,7 @@ fleet_status fleet_plan_build(fleet_graph *g, const fleet_plan_desc *desc, fleet
     fleeti_build build, *b = &build;
     fleet_status status;
     uint32_t i, n = 0, first_word = FLEETI_LINE_WORDS, first_system_word = FLEETI_LINE_WORDS;
+    uint64_t work = 0;
     if (desc && desc->ranks > 1) first_system_word = FLEETI_PEER_LINES * FLEETI_LINE_WORDS;
     if (out) *out = NULL;
     if (!g || !out) return FLEET_ERROR_NULL;
@@ -3525,11 +3558,13 @@ fleet_status fleet_plan_build(fleet_graph *g, const fleet_plan_desc *desc, fleet
             b->desc = desc ? desc : &defaults;
             b->first_word = first_word;
             b->first_system_word = first_system_word;
+            b->work = work;
             b->n_buckets = all->total;
             b->avoid_deadlock = avoid_deadlock;
             fleeti_use_bucket(b, all, i);
             n = i + 1;
             status = fleeti_build_bucket(b);
+            work = b->work;
             plan[i] = b->plan;
             if (status != FLEET_ERROR_ORDER || g->build_status != FLEET_OK) break;
             fleet_plan_free(plan[i]); /* no error was reported: AUTO chooses once more */
@@ -3796,6 +3831,11 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
         if (tasks > FLEETI_MAX_INDEX || shards > FLEETI_MAX_INDEX || slots > FLEETI_MAX_INDEX)
             return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, def->site,
                                  "grid %s brings the graph to over 2^31-1 tasks", def->name);
+        status = fleeti_work_of_grid(
+            b, grid,
+            grid->count *
+                (uint64_t)(FLEETI_WORK_OF_ITEM + (grid->tiles ? grid->parts : 0) + grid->shards));
+        if (status != FLEET_OK) return status;
     }
     b->n_tasks = (uint32_t)tasks;
     b->n_shards = (uint32_t)shards;
@@ -4081,6 +4121,9 @@ static fleet_status fleeti_bind_events(fleeti_build *b)
             return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, def->site,
                                  "event tensor %s brings the counters to over 2^31-1 words",
                                  def->name);
+        status = fleeti_work(b, FLEETI_WORK_OF_ITEM * (uint64_t)event->elements, "event tensor",
+                             def->name, def->site);
+        if (status != FLEET_OK) return status;
     }
     step = &b->events[n];
     step->first = (uint32_t)elements;
@@ -4277,6 +4320,7 @@ static fleet_status fleeti_check_range(fleeti_build *b, const fleeti_edge *edge)
     char task[FLEETI_POINT_BYTES];
     uint32_t i, j;
     if (fleeti_corners_inside(edge, grid)) return FLEET_OK;
+    if (fleeti_work_of_grid(b, grid, grid->count) != FLEET_OK) return b->g->build_status;
     memset(at, 0, sizeof at);
     for (i = 0; i < grid->count; i++, fleeti_next_coordinate(grid, at)) {
         int64_t low, n, value = 0;
@@ -4552,6 +4596,11 @@ static int fleeti_map_is_live(const fleeti_build *b, const fleeti_runtime_map *m
     return b->events[map->inner].by_tensor != 0;
 }
 
+static fleet_status fleeti_work_of_map(fleeti_build *b, const fleeti_edge_def *def)
+{
+    return fleeti_work_of_grid(b, &b->grids[def->grid], b->events[def->event].elements);
+}
+
 /* A gather: each row names elements of the event. */
 static fleet_status fleeti_bind_gather(fleeti_build *b, const fleeti_edge_def *def)
 {
@@ -4559,6 +4608,7 @@ static fleet_status fleeti_bind_gather(fleeti_build *b, const fleeti_edge_def *d
     int32_t extent[FLEET_MAX_RANK];
     fleeti_runtime_map *map;
     fleet_status status = fleeti_bind_tensor_shape(b, def->tensor - 1u, 0, extent);
+    if (status == FLEET_OK) status = fleeti_work_of_map(b, def);
     if (status != FLEET_OK) return status;
     if ((uint32_t)extent[0] != b->grids[def->grid].count)
         return fleeti_reject_tensor(
@@ -4604,6 +4654,7 @@ static fleet_status fleeti_bind_range(fleeti_build *b, const fleeti_edge_def *de
     int32_t extent[FLEET_MAX_RANK];
     uint32_t i;
     fleet_status status = fleeti_bind_tensor_shape(b, def->tensor - 1u, 1, extent);
+    if (status == FLEET_OK) status = fleeti_work_of_map(b, def);
     if (status != FLEET_OK) return status;
     if (extent[0] != b->events[def->event].extent[0] + 1)
         return fleeti_reject_tensor(b, tensor, FLEET_ERROR_MAP_RANGE,
@@ -4737,6 +4788,17 @@ static void fleeti_count_descs(const fleeti_build *b, const fleeti_bound_grid *g
     for (j = 0; j < s.queues; j++) count[s.first + j] += n * s.copies;
 }
 
+/* The largest number of descriptors that the grid's tasks may have. */
+static uint64_t fleeti_descs_of(const fleeti_build *b, const fleeti_bound_grid *grid)
+{
+    uint32_t k, most = 1;
+    for (k = 0; k < b->chiplets && fleeti_level_of(grid) >= FLEET_LEVEL_CHIPLET; k++) {
+        const fleeti_queue_set s = fleeti_queues_of(b, grid, k);
+        if (s.queues * s.copies > most) most = s.queues * s.copies;
+    }
+    return (uint64_t)grid->count * grid->parts * most;
+}
+
 /* The stored slot of a part of a task. Part is 0 for tasks that are placed as a whole. */
 static uint32_t fleeti_stored_slot(const fleeti_build *b, const fleeti_bound_grid *grid,
                                    uint32_t id, uint32_t part)
@@ -4823,6 +4885,8 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
     memset(at, 0, sizeof at);
     memset(placed_on, 0, sizeof placed_on);
     status = fleeti_check_place(b, grid, axis);
+    if (status == FLEET_OK)
+        status = fleeti_work_of_grid(b, grid, FLEETI_WORK_OF_ITEM * fleeti_descs_of(b, grid));
     if (status == FLEET_OK) status = fleeti_find_ranks(b, grid, tasks_on);
     if (status != FLEET_OK) return status;
     if (level == FLEET_LEVEL_DEVICE) {
@@ -4936,14 +5000,23 @@ static void fleeti_add_participant(fleeti_element *element, uint32_t chiplets, u
         element->worker = FLEETI_WORKER_MANY;
 }
 
-static void fleeti_analyse_task(fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
-                                const int32_t *at)
+/* Adds the work for the elements that a task reaches through an edge. Later passes go through them again for each part
+   of the task. */
+static fleet_status fleeti_work_of_reach(fleeti_build *b, const fleeti_bound_grid *grid,
+                                         const fleeti_reach *r)
+{
+    return fleeti_work_of_grid(b, grid, grid->parts * ((uint64_t)r->box.runs * r->box.length + 1));
+}
+
+static fleet_status fleeti_analyse_task(fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
+                                        const int32_t *at)
 {
     uint32_t worker, chiplets = fleeti_task_chiplets(b, grid, id, &worker), i;
     const uint32_t any_chiplet = !fleeti_is_in_order(grid);
     for (i = 0; i < grid->n_outs; i++) {
         const fleeti_edge *edge = &b->outs[grid->first_out + i];
         fleeti_reach r = fleeti_reach_of(edge, grid->rank, at);
+        if (fleeti_work_of_reach(b, grid, &r) != FLEET_OK) return b->g->build_status;
         while (fleeti_reach_next(&r)) {
             fleeti_element *element = &b->elements[r.e];
             fleeti_add_participant(element, chiplets, worker, any_chiplet);
@@ -4955,12 +5028,14 @@ static void fleeti_analyse_task(fleeti_build *b, const fleeti_bound_grid *grid, 
     for (i = 0; i < grid->n_ins; i++) {
         const fleeti_edge *edge = &b->ins[grid->first_in + i];
         fleeti_reach r = fleeti_reach_of(edge, grid->rank, at);
+        if (fleeti_work_of_reach(b, grid, &r) != FLEET_OK) return b->g->build_status;
         while (fleeti_reach_next(&r)) {
             fleeti_element *element = &b->elements[r.e];
             fleeti_add_participant(element, chiplets, worker, any_chiplet);
             if (id < element->first_waiter) element->first_waiter = id;
         }
     }
+    return FLEET_OK;
 }
 
 /* The index of a chiplet's arrivals at an element. The entries are in the order of the bits of `producers`. */
@@ -5115,7 +5190,8 @@ static fleet_status fleeti_pass_analyse(fleeti_build *b)
         const fleeti_bound_grid *grid = &b->grids[i];
         memset(at, 0, sizeof at);
         for (j = 0; j < grid->count; j++, fleeti_next_coordinate(grid, at))
-            fleeti_analyse_task(b, grid, grid->first + j, at);
+            if (fleeti_analyse_task(b, grid, grid->first + j, at) != FLEET_OK)
+                return b->g->build_status;
     }
     fleeti_analyse_step(b, NULL);
     for (e = 0; e < b->n_elements; e++) {
@@ -5359,6 +5435,7 @@ static uint32_t fleeti_reserve_words(uint64_t *words, uint32_t elements, uint32_
 static fleet_status fleeti_lay_out_event(fleeti_build *b, fleeti_bound_event *event,
                                          uint64_t *device, uint64_t *system)
 {
+    const uint64_t before = *device;
     uint32_t sub[FLEET_MAX_CHIPLETS], counts_first = 0, i, k, r, target, agree = 1;
     const fleeti_element *elements = b->elements + event->first;
     memset(sub, 0, sizeof sub);
@@ -5382,6 +5459,10 @@ static fleet_status fleeti_lay_out_event(fleeti_build *b, fleeti_bound_event *ev
         return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_no_site(),
                              "event tensor %s brings the counters to over 2^31-1 words",
                              event->def ? event->def->name : "step");
+    if (b->is_dynamic &&
+        fleeti_work(b, (*device - before) / FLEETI_COUNTERS_PER_WORK, "event tensor",
+                    event->def ? event->def->name : "step", fleeti_no_site()) != FLEET_OK)
+        return b->g->build_status; /* fleeti_emit_triggers has a table of them */
     target = event->elements ? elements[0].target : 0;
     for (i = 0; i < event->elements; i++) {
         const fleeti_element *element = &elements[i];
@@ -5476,6 +5557,8 @@ static fleet_status fleeti_pass_count(fleeti_build *b)
    source waits for them. So either all sources run ahead, or none. */
 
 #define FLEETI_MAX_OVERLAP_GRIDS 4096u /* fleeti_facts takes the square of it in bits */
+#define FLEETI_MAX_OVERLAP_PAIRS                                                                   \
+    0x100000000ull /* pairs of grids, edges and buffers, times words of workers */
 
 typedef struct fleeti_facts {
     uint32_t grid_words, worker_words; /* words of a set of grids, of a set of workers */
@@ -5487,7 +5570,11 @@ typedef struct fleeti_facts {
     uint32_t *first_out, *next_out; /* per event: its out edges, a chain of 1 + index; 0 ends it */
     uint32_t *first_use, *next_use; /* per buffer: its uses, the same */
     uint32_t *stamp;                /* per element: mark of the last edge that reached it */
+    uint8_t *reaches;               /* per out edge: FLEETI_REACHES, ...; 0: not known yet */
 } fleeti_facts;
+
+#define FLEETI_REACHES 1u /* each task reaches an element */
+#define FLEETI_MAY_REACH_NONE 2u
 
 static int fleeti_set_has(const uint64_t *set, uint32_t i)
 {
@@ -5513,6 +5600,20 @@ static int fleeti_set_inside(const uint64_t *set, const uint64_t *other, uint32_
     return 1;
 }
 
+/* Whether the union of two sets has one member. */
+static int fleeti_sets_are_one(const uint64_t *a, const uint64_t *b, uint32_t words)
+{
+    uint64_t found = 0;
+    uint32_t i;
+    for (i = 0; i < words; i++) {
+        const uint64_t both = a[i] | b[i];
+        if (!both) continue;
+        if (found || both & (both - 1)) return 0;
+        found = both;
+    }
+    return found != 0;
+}
+
 /* The smallest number of elements that a task reaches through an edge. *together: the number that all its tasks
    reach. */
 static uint32_t fleeti_edge_coverage(const fleeti_build *b, const fleeti_edge *edge,
@@ -5534,14 +5635,34 @@ static uint32_t fleeti_edge_coverage(const fleeti_build *b, const fleeti_edge *e
     return min;
 }
 
+/* Whether each task of its grid reaches an element through an out edge. The answer is kept: an event may have many in
+   edges, each of which asks. */
+static int fleeti_always_reaches(const fleeti_build *b, fleeti_facts *facts, uint32_t out)
+{
+    const fleeti_edge *edge = &b->outs[out];
+    const fleeti_bound_grid *grid = &b->grids[edge->grid];
+    uint8_t *answer = &facts->reaches[out];
+    int32_t at[FLEET_MAX_RANK];
+    uint32_t i;
+    if (*answer) return *answer == FLEETI_REACHES;
+    *answer = FLEETI_REACHES;
+    memset(at, 0, sizeof at);
+    for (i = 0; i < grid->count && *answer == FLEETI_REACHES;
+         i++, fleeti_next_coordinate(grid, at)) {
+        const fleeti_reach r = fleeti_reach_of(edge, grid->rank, at);
+        if (!r.box.runs) *answer = FLEETI_MAY_REACH_NONE;
+    }
+    return *answer == FLEETI_REACHES;
+}
+
 /* Adds to all[k] and done[k] what one in edge of grid k proves. */
 static void fleeti_add_facts(const fleeti_build *b, fleeti_facts *facts, uint32_t k, uint32_t in)
 {
     const fleeti_edge *edge = &b->ins[in];
     uint32_t words = facts->grid_words, elements = b->events[edge->event].elements;
-    uint32_t o, together, ignored, min;
+    uint32_t o, together, min;
     uint64_t *all = facts->all + (size_t)k * words, *done = facts->done + (size_t)k * words;
-    min = fleeti_edge_coverage(b, edge, facts->stamp, 2 * in + 1, &together);
+    min = fleeti_edge_coverage(b, edge, facts->stamp, in + 1, &together);
     for (o = facts->first_out[edge->event]; o; o = facts->next_out[o - 1]) {
         const fleeti_edge *out = &b->outs[o - 1];
         const uint64_t *f_all = facts->all + (size_t)out->grid * words;
@@ -5549,8 +5670,7 @@ static void fleeti_add_facts(const fleeti_build *b, fleeti_facts *facts, uint32_
         int only = o == facts->first_out[edge->event] && !facts->next_out[o - 1];
         if (!b->grids[out->grid].count) continue;
         if (min && only) fleeti_set_join(all, f_all, words);
-        if (together < elements || !fleeti_edge_coverage(b, out, facts->stamp, 2 * o, &ignored))
-            continue;
+        if (together < elements || !fleeti_always_reaches(b, facts, o - 1)) continue;
         fleeti_set_put(done, out->grid);
         fleeti_set_join(done, f_done, words);
         if (min < elements) continue;
@@ -5597,9 +5717,10 @@ static int fleeti_new_facts(fleeti_build *b, fleeti_facts *facts)
     facts->first_use = (uint32_t *)fleeti_alloc(b, b->g->n_buffers, sizeof *facts->first_use);
     facts->next_use = (uint32_t *)fleeti_alloc(b, FLEETI_LEN(b->g->uses), sizeof *facts->next_use);
     facts->stamp = (uint32_t *)fleeti_alloc(b, b->n_elements, sizeof *facts->stamp);
+    facts->reaches = (uint8_t *)fleeti_alloc(b, n_outs, sizeof *facts->reaches);
     return facts->all && facts->done && facts->common && facts->on && facts->reach && facts->seen &&
            facts->first_out && facts->next_out && facts->first_use && facts->next_use &&
-           facts->stamp;
+           facts->stamp && facts->reaches;
 }
 
 /* Finds all[] and done[], which hold under any schedule. */
@@ -5651,12 +5772,11 @@ static void fleeti_find_facts(const fleeti_build *b, fleeti_facts *facts)
 static int fleeti_comes_after(const fleeti_build *b, const fleeti_facts *facts, uint32_t f,
                               uint32_t h, uint32_t all_arrivals)
 {
-    uint32_t words = facts->worker_words, workers = 0, i;
+    const uint32_t words = facts->worker_words;
     const uint64_t *on_f = facts->on + (size_t)f * words, *on_h = facts->on + (size_t)h * words;
     if (!b->grids[f].count || !b->grids[h].count) return 1;
-    for (i = 0; i < b->total_workers && workers < 2; i++)
-        workers += (uint32_t)(fleeti_set_has(on_f, i) | fleeti_set_has(on_h, i));
-    return workers == 1 || fleeti_set_inside(on_f, facts->reach + (size_t)h * words, words) ||
+    return fleeti_sets_are_one(on_f, on_h, words) ||
+           fleeti_set_inside(on_f, facts->reach + (size_t)h * words, words) ||
            ((!all_arrivals || b->grids[f].n_outs == 1) &&
             fleeti_set_has(facts->common + (size_t)h * facts->grid_words, f));
 }
@@ -5705,7 +5825,9 @@ static int fleeti_buffers_in_order(const fleeti_build *b, const fleeti_facts *fa
 /* Whether the proof can be tried. */
 static int fleeti_may_overlap(const fleeti_build *b)
 {
+    uint64_t n = b->n_grids + (uint64_t)FLEETI_LEN(b->g->edges) + FLEETI_LEN(b->g->uses);
     uint32_t i;
+    if (n * n > FLEETI_MAX_OVERLAP_PAIRS / ((b->total_workers + 63) / 64)) return 0;
     if (!b->is_static || b->writes || !b->n_grids || b->n_grids > FLEETI_MAX_OVERLAP_GRIDS)
         return 0;
     for (i = 0; i < b->n_grids; i++)
@@ -6622,6 +6744,9 @@ static fleet_status fleeti_count_consumers(fleeti_build *b)
                 for (k = 0, copies = 0; k < grid->shards; k++)
                     copies += (uint64_t)fleeti_parts_of_shard(b, grid, k) *
                               b->workers[fleeti_shard_chiplet(b, grid, grid->first + j, k)];
+            if (fleeti_work_of_grid(b, grid, FLEETI_WORK_OF_CONSUMER * copies * (n ? n : 1)) !=
+                FLEET_OK)
+                return b->g->build_status;
             b->n_consumers += copies * (n ? n : 1); /* a range lists each task once */
             if (b->n_consumers > FLEETI_MAX_INDEX)
                 return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, grid->def->site,
@@ -6641,30 +6766,35 @@ static uint32_t fleeti_ring_of(const fleet_task *task)
 }
 
 /* Writes the consumers of ranges, after those of all elements: for each range the tasks of its grid, in order. */
-static void fleeti_emit_ranges(const fleeti_build *b, fleet_plan *plan, uint32_t end)
+static fleet_status fleeti_emit_ranges(fleeti_build *b, fleet_plan *plan, uint32_t end)
 {
     const fleet_task *tasks = (const fleet_task *)fleeti_at(plan, plan->tasks);
     const fleeti_queue *queues = (const fleeti_queue *)fleeti_at(plan, plan->queues);
     fleeti_runtime_map *maps = (fleeti_runtime_map *)fleeti_at(plan, plan->maps);
     fleeti_consumer none, *consumers = (fleeti_consumer *)fleeti_at(plan, plan->consumers);
-    uint32_t i, q, d;
+    uint32_t *first = (uint32_t *)fleeti_alloc(b, b->n_grids, sizeof *first); /* 1 + map */
+    uint32_t *next = (uint32_t *)fleeti_alloc(b, plan->n_maps, sizeof *next), i, q, d;
     memset(&none, 0, sizeof none);
+    if (!first || !next) return fleeti_no_memory(b);
     for (i = 0; i < plan->n_maps; i++) {
-        const fleeti_bound_grid *grid = &b->grids[maps[i].grid];
         if (!fleeti_map_has(&maps[i], FLEETI_LISTS) || !fleeti_map_is_live(b, &b->maps[i]))
             continue;
         maps[i].first = end;
-        end += grid->count;
-        for (q = b->chiplet_queues; q < b->n_queues; q++)
-            for (d = queues[q].first; d < queues[q].first + queues[q].count; d++) {
-                fleeti_consumer *c = &consumers[maps[i].first + tasks[d].id - grid->first];
-                if (tasks[d].grid != maps[i].grid) continue;
+        end += b->grids[maps[i].grid].count;
+        next[i] = first[maps[i].grid];
+        first[maps[i].grid] = i + 1;
+    }
+    for (q = b->chiplet_queues; q < b->n_queues; q++)
+        for (d = queues[q].first; d < queues[q].first + queues[q].count; d++)
+            for (i = first[tasks[d].grid]; i; i = next[i - 1]) {
+                const fleeti_bound_grid *grid = &b->grids[tasks[d].grid];
+                fleeti_consumer *c = &consumers[maps[i - 1].first + (tasks[d].id - grid->first)];
                 c->desc = d;
                 c->need = (uint32_t)fleeti_list_consumer(b, grid, tasks[d].at, NULL, NULL, none) |
                           (FLEETI_RINGS * (q - b->chiplet_queues) + fleeti_ring_of(&tasks[d]))
                               << 24;
             }
-    }
+    return FLEET_OK;
 }
 
 /* Marks the tasks whose arrivals may make other tasks ready. */
@@ -6718,8 +6848,7 @@ static fleet_status fleeti_emit_consumers(fleeti_build *b, fleet_plan *plan)
         for (e = 0; e < lists; e++) first[e + 1] = first[e] + next[e];
         for (e = 0; e < lists; e++) next[e] = first[e];
     }
-    fleeti_emit_ranges(b, plan, first[lists]);
-    return FLEET_OK;
+    return fleeti_emit_ranges(b, plan, first[lists]);
 }
 
 /* Fills in the consumers of a trigger's element. */
@@ -6745,6 +6874,9 @@ static fleet_status fleeti_emit_triggers(fleeti_build *b, fleet_plan *plan)
     uint32_t *of_system = (uint32_t *)fleeti_alloc(b, b->system_words, sizeof *of_system);
     uint32_t i, e;
     if (!of_counter || !of_system) return fleeti_no_memory(b);
+    if (b->n_maps && fleeti_work_of_grid(b, &b->grids[b->maps[0].grid],
+                                         (uint64_t)plan->n_notifies * b->n_maps / 8) != FLEET_OK)
+        return b->g->build_status;
     for (i = 0; i < b->n_events; i++)
         for (e = 0; e < b->events[i].elements; e++) {
             const uint32_t word = b->events[i].counter + e * b->events[i].stride;

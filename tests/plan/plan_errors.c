@@ -669,7 +669,8 @@ static void too_many(test_run *t)
     fleet_dim big = fleet_dim_of(1 << 20);
     fleet_grid x;
     fleet_etensor E;
-    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_plan_desc desc = fleet_plan_desc_default(), whatever = desc;
+    whatever.max_work = UINT64_MAX; /* other limits are met first */
     fleet_call_device(g, "x", 0, fleet_shape2(big, big), 0);
     REFUSED(g, NULL, FLEET_ERROR_TOO_MANY_TASKS, "grid x has over 2^31-1 points");
     g = fleet_graph_create(NULL);
@@ -679,7 +680,7 @@ static void too_many(test_run *t)
     g = fleet_graph_create(NULL);
     fleet_call_device(g, "x", 0, fleet_shape1(fleet_dim_of(0x7fffffff)), 0);
     fleet_call_device(g, "y", 0, ONE, 0);
-    REFUSED(g, NULL, FLEET_ERROR_TOO_MANY_TASKS, "grid y brings the graph to over");
+    REFUSED(g, &whatever, FLEET_ERROR_TOO_MANY_TASKS, "grid y brings the graph to over");
     g = fleet_graph_create(NULL);
     fleet_event_tensor(g, "E", fleet_shape2(big, big), 0);
     REFUSED(g, NULL, FLEET_ERROR_TOO_MANY_TASKS, "event tensor E has over");
@@ -688,11 +689,11 @@ static void too_many(test_run *t)
     x = fleet_call_device(g, "x", 0, ONE, 0);
     fleet_grid_level(g, x, FLEET_LEVEL_DEVICE);
     fleet_grid_slices(g, x, fleet_dim_of(0x7fffffff));
-    REFUSED(g, NULL, FLEET_ERROR_TOO_MANY_TASKS, "descriptors");
+    REFUSED(g, &whatever, FLEET_ERROR_TOO_MANY_TASKS, "descriptors");
     /* Elements can be numbered, but the words of their counters cannot. */
     g = fleet_graph_create(NULL);
     fleet_event_tensor(g, "a", fleet_shape1(fleet_dim_of(1 << 20)), 0);
-    desc.counter_stride_bytes = 128;
+    desc.counter_stride_bytes = 128, desc.max_work = UINT64_MAX;
     {
         char name[2] = "b";
         int i;
