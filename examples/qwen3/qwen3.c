@@ -141,6 +141,12 @@ static int stop(int code, const char *format, ...)
     return code;
 }
 
+/* The same for the error of a file. */
+static int stop_for_file(const char *error)
+{
+    return stop(qwen3_is_no_memory(error) ? RUN_FAILED : RUN_REFUSED, "%s", error);
+}
+
 /* Output that cannot be written is an error: a disk may be full, a pipe closed. */
 static int flush_tokens(void)
 {
@@ -647,7 +653,7 @@ static int encode_prompt(program *a, const qwen3_config *config, const qwen3_str
     const uint32_t room = a->o.context ? a->o.context : config->positions;
     if (qwen3_encode(&a->tokenizer, text->at, text->size, &tokens, a->error, sizeof a->error)) {
         free(tokens.at);
-        return stop(RUN_REFUSED, "%s", a->error);
+        return stop_for_file(a->error);
     }
     free(a->prompts[0]);
     a->prompts[0] = tokens.at, a->n_prompts = 1;
@@ -681,14 +687,15 @@ static int open_text(program *a, const qwen3_config *config)
     qwen3_string text = {NULL, 0, 0};
     int bad = 0;
     if (qwen3_tokenizer_open(&a->tokenizer, o->dir, a->error, sizeof a->error))
-        return stop(RUN_REFUSED, "%s", a->error);
+        return stop_for_file(a->error);
     a->answer.tokenizer = &a->tokenizer;
     if (o->system && conversation_add(&a->said, "system", o->system, strlen(o->system)))
         return stop(RUN_FAILED, "out of memory");
     if (!o->prompt && !o->prompt_file) return 0; /* a conversation: no message yet */
-    if (o->prompt_file ? read_text(o->prompt_file, &text, a->error, sizeof a->error)
-                       : qwen3_string_add(&text, o->prompt, strlen(o->prompt)))
-        bad = stop(RUN_REFUSED, "%s", o->prompt_file ? a->error : "out of memory");
+    if (o->prompt_file && read_text(o->prompt_file, &text, a->error, sizeof a->error))
+        bad = stop_for_file(a->error);
+    else if (!o->prompt_file && qwen3_string_add(&text, o->prompt, strlen(o->prompt)))
+        bad = stop(RUN_FAILED, "out of memory");
     else if (!o->chat)
         bad = encode_prompt(a, config, &text);
     else if (conversation_add(&a->said, "user", text.at ? text.at : "", text.size))
@@ -777,21 +784,21 @@ static int open_model(program *a, qwen3_config *config)
     int bad;
     if (a->o.random_weights) {
         if (qwen3_config_read(config, a->o.dir, a->error, sizeof a->error))
-            return stop(RUN_REFUSED, "%s", a->error);
+            return stop_for_file(a->error);
     } else {
-        if (qwen3_open(&a->checkpoint, a->o.dir))
-            return stop(RUN_REFUSED, "%s", a->checkpoint.error);
+        if (qwen3_open(&a->checkpoint, a->o.dir)) return stop_for_file(a->checkpoint.error);
         *config = a->checkpoint.config;
         if (a->checkpoint.rounded)
             fprintf(stderr, "%u matrices are F16 or F32 in the checkpoint: rounded to bf16\n",
                     a->checkpoint.rounded);
     }
+    fputs(config->warnings, stderr);
 #if HAS_RANKS
     config->rank = a->ranks.peers.rank, config->ranks = a->ranks.peers.ranks;
 #endif
     if (a->o.check) {
         if (qwen3_expected_read(&a->expected, config, a->o.check, a->error, sizeof a->error))
-            return stop(RUN_REFUSED, "%s", a->error);
+            return stop_for_file(a->error);
         a->n = a->expected.count;
         return 0;
     }

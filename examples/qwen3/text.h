@@ -12,15 +12,15 @@ static int read_text(const char *path, qwen3_string *text, char *error, size_t e
     char part[4096];
     size_t n;
     int failed = 0;
-    if (!file) return qwen3_fail(&s, "%s", strerror(errno));
+    if (!file) return qwen3_fail_errno(&s);
     while (!failed && (n = fread(part, 1, sizeof part, file)) > 0)
-        failed = qwen3_string_add(text, part, n) || text->size > QWEN3_MAX_TEXT;
-    if (ferror(file))
-        qwen3_fail(&s, "%s", strerror(errno)), failed = -1;
-    else if (failed)
-        qwen3_fail(&s, "more than %zu bytes, or out of memory", QWEN3_MAX_TEXT);
+        if (text->size + n > QWEN3_MAX_TEXT)
+            failed = qwen3_fail(&s, "more than %zu bytes", QWEN3_MAX_TEXT);
+        else if (qwen3_string_add(text, part, n))
+            failed = qwen3_no_memory(&s);
+    if (!failed && ferror(file)) failed = qwen3_fail_errno(&s);
     if (file != stdin) fclose(file);
-    return failed ? -1 : 0;
+    return failed;
 }
 
 /* The text of a sequence, printed as it grows. Special tokens are not shown. */

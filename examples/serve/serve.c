@@ -61,6 +61,12 @@ static int stop(int code, const char *format, ...)
     return code;
 }
 
+/* The same for the error of a model's file. */
+static int stop_for_file(const char *error)
+{
+    return stop(qwen3_is_no_memory(error) ? SERVE_FAILED : SERVE_REFUSED, "%s", error);
+}
+
 typedef struct option {
     const char *name;
     size_t at;     /* offset in options */
@@ -212,9 +218,9 @@ static int run(server *s, int argc, char **argv)
     desc.queue = o.queue;
     desc.on_event = server_event, desc.user = s;
     s->e = engine_open(&desc, error, sizeof error);
-    if (!s->e) return stop(SERVE_REFUSED, "%s", error);
+    if (!s->e) return stop_for_file(error);
     bad = text_open(&s->codec, o.dir, engine_limits_of(s->e).vocab, error, sizeof error)
-              ? stop(SERVE_REFUSED, "%s", error)
+              ? stop_for_file(error)
               : serve(s, &o, &signals);
     server_stop(s);
     engine_close(s->e);

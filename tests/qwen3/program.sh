@@ -237,7 +237,36 @@ hostile wrong_dtype "I32" model.safetensors sed -i '0,/"BF16"/s//"I32" /'
 hostile misshapen "embed_tokens.weight: shape [512, 128], expected [510, 128]" config.json sed -i 's/"vocab_size": 512/"vocab_size": 510/'
 hostile negative_offset "data_offsets" model.safetensors sed -i 's/\[131072,/[-31072,/'
 hostile no_json "config.json" config.json truncate -s 40
-hostile quantised "config.json: quantization_config: quantised weights are not supported" config.json sed -i 's/"use_cache": true/"quantization_config": {"quant_method": "fp8"}/'
+hostile quantised 'config.json: quantization_config: {"quant_method":"fp8"} is not supported' config.json sed -i 's/"use_cache": true/"quantization_config": {"quant_method": "fp8"}/'
+status=0 hostile unknown_field "config.json: passed over, though results may depend on it: shiny" config.json sed -i 's/"use_cache"/"shiny"/'
+# A dimension that the tasks cannot have is named, with what it may be.
+mkdir -p "$OUT/shape"
+shape() { # NAME WORDS FIXTURE SED
+    sed "$4" "$3/config.json" >"$OUT/shape/config.json"
+    ends "shape_$1" 2 "config.json: $2" "$OUT/shape" --random-weights --steps 2
+}
+shape hidden_size "hidden_size: 1000, this decoder needs a multiple of 32" $dense 's/"hidden_size": 128/"hidden_size": 1000/'
+shape head_dim "head_dim: 12, this decoder needs a multiple of 8, at most 256" $dense 's/"head_dim": 32/"head_dim": 12/'
+shape large_head_dim "head_dim: 264, this decoder needs a multiple of 8, at most 256" $dense 's/"head_dim": 32/"head_dim": 264/'
+shape heads "num_attention_heads * head_dim: 24, this decoder needs a multiple of 32" $dense \
+    's/"head_dim": 32/"head_dim": 24/; s/"num_attention_heads": 4/"num_attention_heads": 1/; s/"num_key_value_heads": 2/"num_key_value_heads": 1/'
+shape top_k "num_experts_per_tok: 17, this decoder needs at most 16" $moe 's/"num_local_experts": 8/"num_local_experts": 32/; s/"num_experts_per_tok": 2/"num_experts_per_tok": 17/'
+# Text that does not fit into memory: nothing is wrong with the file, so the status is 1. Too many values are not even parsed.
+metadata() { # BYTES VALUES FILE: puts a text of so many bytes, and so many objects, in front of a header's tensors
+    python3 - "$@" <<'PYTHON'
+import json, sys
+with open(sys.argv[3], "rb") as f:
+    n = int.from_bytes(f.read(8), "little")
+    header, data = json.loads(f.read(n)), f.read()
+header.pop("__metadata__", None)
+header = b'{"__metadata__": {"a": "%s", "b": [%s0]}, ' % (b"a" * int(sys.argv[1]), b"{}," * int(sys.argv[2])) + json.dumps(header).encode()[1:]
+with open(sys.argv[3], "wb") as f:
+    f.write(len(header).to_bytes(8, "little") + header + data)
+PYTHON
+}
+status=0 hostile long_metadata "first token" model.safetensors metadata 3000000 1000
+status=1 ASAN_OPTIONS=allocator_may_return_null=1:max_allocation_size_mb=2 hostile no_memory "model.safetensors: out of memory" model.safetensors metadata 3000000 1000
+hostile many_values "JSON values, expected at most 2097152" model.safetensors metadata 1 3000000
 hostile half_tied "lm_head.weight: differs from model.embed_tokens.weight" config.json sed -i 's/"tie_word_embeddings": false/"tie_word_embeddings": true/'
 
 # Of a tensor in a checkpoint, all values: norms and their like are finite, and what they make is not.
