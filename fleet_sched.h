@@ -786,24 +786,26 @@ FLEET_C_END
    direction: either host threads push with fleet_ring_push and one wave of the device pops with fleet_ring_try_pop,
    or that wave pushes with fleet_ring_try_push and host threads pop with fleet_ring_pop.
 
-   Each slot has a sequence number. For message n, which lies in slot n mod slots, it is n when the slot is free, n + 1
-   when it holds the message, and n + slots when the message has been read. All arithmetic wraps at 2^32.
+   Message n lies in slot n mod slots, which has a sequence number: n + 1 when the slot holds the message. In front of the
+   slots stands the number of the next message that the popping end reads. All arithmetic wraps at 2^32.
      edge 26  A push releases at system scope when it stores n + 1; the pop that reads n + 1 acquires at system scope.
               So the popping thread sees the message, and all else that the pushing thread had written to pinned memory
               (a prompt, say) or had seen before. Like any release of the device, it covers other waves of the workgroup
               once they have drained and passed a barrier (fleet_device.h).
-     edge 27  A pop stores n + slots after it has read the message; a push reads that before it overwrites the slot.
-   Words of messages are read and written by plain accesses in between.
+     edge 27  A pop sets the number in front to n + 1 after it has read the message; a push reads that before it
+              overwrites the slot.
+   A host thread pops by one compare-and-swap of that number, after it has read the message. So popping a message and
+   giving its slot back are one step, and a thread that is suspended, or ends, in a pop holds up no other.
 
    No call waits for the other end: a full ring and an empty one are results. Messages come out in the order in which
    pushes began. A host thread that is suspended in a push holds up the messages after its own, never the caller. */
 typedef struct fleet_ring {
     uint32_t *slots;   /* memory of the caller, as this end addresses it */
-    uint64_t position; /* number of the next message at this end */
+    uint64_t position; /* number of the next message at this end, unless host threads pop here */
     uint32_t mask;     /* number of slots - 1 */
     uint32_t words;    /* of a message */
     uint32_t stride;   /* words from a slot to the next one */
-    uint32_t pad;
+    uint32_t popped;   /* of a worker that pushes: the number in front when it last looked */
 } fleet_ring;
 
 #define FLEET_RING_MESSAGE_BYTES 256 /* of a message, at most */
@@ -820,7 +822,8 @@ fleet_status fleet_ring_init(fleet_ring *host, fleet_ring *device, void *memory,
                              void *device_memory, uint32_t slots, uint32_t message_bytes);
 /* Any host thread, on a ring to the device. FLEET_ERROR_BUSY: the ring is full. */
 fleet_status fleet_ring_push(fleet_ring *host, const void *message);
-/* Any host thread, on a ring from the device. Returns 1 with the next message, or 0: there is none. */
+/* Any host thread, on a ring from the device. Returns 1 with the next message, or 0: there is none, and *message is
+   undefined. */
 uint32_t fleet_ring_pop(fleet_ring *host, void *message);
 
 FLEET_C_END
@@ -1959,8 +1962,10 @@ FLEET_DEVICE fleet_status fleeti_idle_until(const fleet_ctx *ctx, const uint32_t
         }
         /* Before any wait of the run is late again. Pair: fleeti_check_watch (edge 30). */
         if (tries && ctx->thread == 0) fleeti_post64_device(&state->idle.word, fleet_clock_ticks());
-        /* Acquires what the host wrote before it changed the word. Pair: fleet_wake (edge 29). */
+        /* Acquires what the host wrote before it changed the word, for all lanes: lane 0's poll decides. Pair: fleet_wake
+           (edge 29). */
         fleeti_invalidate_system();
+        fleet_wave_barrier();
         if (status == FLEET_ERROR_ABORTED && ctx->thread == 0)
             fleeti_tile_ends_run(ctx, fleeti_no_event(FLEET_ERROR_ABORTED));
     }
@@ -5060,6 +5065,19 @@ FLEET_HOST_DEVICE uint32_t *fleeti_message_slot(const fleet_ring *ring, uint32_t
 {
     return ring->slots + (size_t)(n & ring->mask) * ring->stride;
 }
+/* The number of the next message that the popping end reads, in a line of its own. Host threads have 64 bits of it. */
+FLEET_HOST_DEVICE uint32_t *fleeti_message_popped(const fleet_ring *ring)
+{
+    return ring->slots - FLEETI_EVENT_LINE;
+}
+/* An empty ring whose next message has this number. By the host, which addresses the ring's memory by *host. */
+FLEET_HOST_DEVICE void fleeti_ring_begin(fleet_ring *host, fleet_ring *device, uint32_t first)
+{
+    *(uint64_t *)(void *)fleeti_message_popped(host) = first;
+    for (uint32_t i = 0; i <= host->mask; i++) *fleeti_message_slot(host, first + i) = first + i;
+    host->position = device->position = first;
+    host->popped = device->popped = first;
+}
 
 /* This end's fields, in registers. */
 FLEET_DEVICE fleet_ring fleeti_message_ring(const fleet_ring *ring)
@@ -5069,61 +5087,69 @@ FLEET_DEVICE fleet_ring fleeti_message_ring(const fleet_ring *ring)
     here.mask = fleeti_uniform(here.mask);
     here.words = fleeti_uniform(here.words);
     here.stride = fleeti_uniform(here.stride);
+    here.popped = fleeti_uniform(here.popped);
     return here;
 }
 
-/* How many of the next `most` slots from message n on have the sequence that makes them ready, as far as the lanes
-   reach: state 0, free; 1, holds the message. For a push the load that finds a slot free acquires no data: only stores
-   follow it (edge 27). */
-FLEET_DEVICE uint32_t fleeti_messages_ready(const fleet_ring *here, uint32_t n, uint32_t most,
-                                            uint32_t state)
+/* How many of the next `most` slots from message n on hold their message, as far as the lanes reach. */
+FLEET_DEVICE uint32_t fleeti_messages_ready(const fleet_ring *here, uint32_t n, uint32_t most)
 {
     const uint32_t lane = fleet_lane();
     uint32_t ready = 0;
     if (lane < most && lane < 32)
-        ready = fleeti_poll_system(fleeti_message_slot(here, n + lane)) == n + lane + state;
+        ready = fleeti_poll_system(fleeti_message_slot(here, n + lane)) == n + lane + 1;
     ready = fleeti_ballot(ready);
     return fleeti_popcount32(ready & ~(ready + 1));
 }
 
-/* As many as are ready, of `most`; `found` are known to be. */
-FLEET_DEVICE uint32_t fleeti_messages_count(const fleet_ring *here, uint32_t found, uint32_t most,
-                                            uint32_t state)
+/* As many as hold their message, of `most`; `found` are known to. */
+FLEET_DEVICE uint32_t fleeti_messages_count(const fleet_ring *here, uint32_t found, uint32_t most)
 {
     const uint32_t n = (uint32_t)here->position;
     uint32_t more = 1;
     while (more && found < most) {
-        more = fleeti_messages_ready(here, n + found, most - found, state);
+        more = fleeti_messages_ready(here, n + found, most - found);
         found += more;
     }
     return found;
 }
 
+/* How many of `most` messages there is room for. Looks at the other end only where there may be too little. The load
+   acquires no data: only stores follow it (edge 27). */
+FLEET_DEVICE uint32_t fleeti_messages_room(fleet_ring *here, uint32_t most)
+{
+    const uint32_t end = (uint32_t)here->position - here->mask - 1; /* popped before: it is free */
+    if (here->popped - end < most)
+        here->popped = fleeti_first(fleeti_poll_system(fleeti_message_popped(here)));
+    return here->popped - end < most ? here->popped - end : most;
+}
+
 FLEET_DEVICE uint32_t fleet_ring_room(const fleet_ring *ring, uint32_t most)
 {
-    const fleet_ring here = fleeti_message_ring(ring);
-    return fleeti_messages_count(&here, 0, most, 0);
+    fleet_ring here = fleeti_message_ring(ring);
+    return fleeti_messages_room(&here, most);
 }
 
 FLEET_DEVICE uint32_t fleet_ring_try_push(fleet_ring *ring, const void *messages, uint32_t n)
 {
-    const fleet_ring here = fleeti_message_ring(ring);
+    fleet_ring here = fleeti_message_ring(ring);
     const uint32_t lane = fleet_lane(), lanes = fleet_wave_size();
     const uint32_t first = (uint32_t)here.position;
-    const uint32_t room = fleeti_messages_count(&here, 0, n, 0);
+    const uint32_t room = fleeti_messages_room(&here, n);
     const fleeti_any4 *from = (const fleeti_any4 *)messages;
     if (!room) return 0;
     fleet_wave_barrier(); /* the messages may be of other lanes */
     for (uint32_t i = lane; i < room * here.words; i += lanes)
-        fleeti_message_slot(&here, first + i / here.words)[1 + i % here.words] = from[i];
+        fleeti_message_put(fleeti_message_slot(&here, first + i / here.words) + 1 + i % here.words,
+                           from[i]);
     /* Edge 26: publishes the messages, which all lanes stored, to the host threads that pop them. Pair: the load of the
-       sequence in fleeti_message_claim. */
+       sequence in fleeti_message_next. */
     fleeti_drain();
     fleet_wave_barrier();
     fleeti_write_back_system();
     for (uint32_t i = lane; i < room; i += lanes)
         fleeti_publish_system(fleeti_message_slot(&here, first + i), first + i + 1);
-    if (lane == 0) ring->position = here.position + room;
+    if (lane == 0) ring->position = here.position + room, ring->popped = here.popped;
     fleet_wave_barrier();
     return room;
 }
@@ -5135,21 +5161,22 @@ FLEET_DEVICE uint32_t fleet_ring_try_pop(fleet_ring *ring, void *messages, uint3
     const uint32_t first = (uint32_t)here.position;
     fleeti_any4 *to = (fleeti_any4 *)messages;
     /* One slot first: while the ring is empty, no other is looked at. */
-    uint32_t found = fleeti_messages_ready(&here, first, most ? 1 : 0, 1);
+    uint32_t found = fleeti_messages_ready(&here, first, most ? 1 : 0);
     if (!found) return 0;
-    found = fleeti_messages_count(&here, found, most, 1);
+    found = fleeti_messages_count(&here, found, most);
     /* Edge 26: acquires what the pushing threads published, for all lanes. Pair: the store of the sequence in
        fleet_ring_push. */
     fleeti_invalidate_system();
     fleet_wave_barrier();
     for (uint32_t i = lane; i < found * here.words; i += lanes)
         to[i] = fleeti_message_slot(&here, first + i / here.words)[1 + i % here.words];
-    /* Edge 27: the loads of all lanes have returned before their slots are free. Pair: the load of the sequence in
-       fleeti_message_claim. */
+    /* Edge 27: the loads of all lanes have returned before their slots are free. Pair: the load of this word in
+       fleeti_message_next. */
     fleet_wave_barrier();
-    for (uint32_t i = lane; i < found; i += lanes)
-        fleeti_publish_system(fleeti_message_slot(&here, first + i), first + i + here.mask + 1);
-    if (lane == 0) ring->position = here.position + found;
+    if (lane == 0) {
+        fleeti_publish_system(fleeti_message_popped(&here), first + found);
+        ring->position = here.position + found;
+    }
     fleet_wave_barrier();
     return found;
 }
@@ -5912,6 +5939,7 @@ FLEETI_OUTLINED void fleeti_take_in(fleet_table *t, uint64_t now)
     uint32_t cancels, n;
     if (changes == t->changes) return;
     cancels = fleeti_first(fleet_load_acquire_system(&desk->cancels.word));
+    fleet_wave_barrier(); /* what lane 0 has acquired comes before what the other lanes load, as in fleeti_await_pool */
     while ((n = fleet_ring_try_pop(&t->submissions, t->inbox, FLEETI_INBOX))) {
         for (uint32_t i = 0; i < n; i++) fleeti_receive(t, t->inbox + i, now);
         fleet_wave_barrier();
@@ -6614,8 +6642,10 @@ FLEETI_OUTLINED uint32_t fleeti_await_pool(fleeti_state *state, uint32_t worker,
     uint64_t since = 0;
     while (!status && (fleeti_first(fleeti_poll_device(at)) == word) == differs)
         status = fleeti_first((uint32_t)fleeti_back_off(at, &state->config.watch, &tries, &since));
-    /* Pairs: fleeti_turn_end (edge 36), fleet_server_share (edge 37), fleet_share_next (edge 38). */
+    /* Pairs: fleeti_turn_end (edge 36), fleet_server_share (edge 37), fleet_share_next (edge 38). Lane 0's poll decides, and
+       those of the other lanes may have seen an older value: the barrier orders what it acquired before their loads. */
     fleeti_invalidate_device();
+    fleet_wave_barrier();
     if (status && fleet_lane() == 0)
         fleeti_task_ends_run(state, worker, task, epoch, fleeti_no_event((fleet_status)status));
     return status;
@@ -6753,8 +6783,10 @@ FLEET_DEVICE uint32_t fleet_share_next(const fleet_ctx *ctx, fleet_table *t, fle
             const uint32_t end = fleeti_first(fleeti_poll_device(&p->handed_out.word));
             /* After that, for a layer that is not lent is handed out after the loan has ended. */
             const uint32_t lent = share->pool == 0 || fleeti_first(fleeti_lent(t));
-            /* Acquires what pool 0 has stored for the layer. Pair: fleet_server_share (edge 37). */
+            /* Acquires what pool 0 has stored for the layer, for all lanes: lane 0's poll decides. Pair: fleet_server_share
+               (edge 37). */
             fleeti_invalidate_device();
+            fleet_wave_barrier();
             found = lent && fleeti_share_take(p, end, &number);
             if (found) break;
             if (share->ran) {
@@ -8677,7 +8709,7 @@ size_t fleet_ring_bytes(uint32_t slots, uint32_t message_bytes)
 {
     if (slots < 2 || slots > 1u << 20 || (slots & (slots - 1))) return 0;
     if (!message_bytes || message_bytes % 4 || message_bytes > FLEET_RING_MESSAGE_BYTES) return 0;
-    return (size_t)slots * fleeti_message_stride(message_bytes) * 4;
+    return ((size_t)slots * fleeti_message_stride(message_bytes) + FLEETI_EVENT_LINE) * 4;
 }
 
 fleet_status fleet_ring_init(fleet_ring *host, fleet_ring *device, void *memory,
@@ -8688,37 +8720,66 @@ fleet_status fleet_ring_init(fleet_ring *host, fleet_ring *device, void *memory,
     if (((uintptr_t)memory | (uintptr_t)device_memory) % FLEET_CACHE_LINE_BYTES)
         return FLEET_ERROR_ARGUMENT;
     memset(host, 0, sizeof *host);
-    host->slots = (uint32_t *)memory;
+    host->slots = (uint32_t *)memory + FLEETI_EVENT_LINE;
     host->mask = slots - 1;
     host->words = message_bytes / 4;
     host->stride = fleeti_message_stride(message_bytes);
-    for (uint32_t i = 0; i < slots; i++) *fleeti_message_slot(host, i) = i;
     *device = *host;
-    device->slots = (uint32_t *)device_memory;
+    device->slots = (uint32_t *)device_memory + FLEETI_EVENT_LINE;
+    fleeti_ring_begin(host, device, 0);
     return FLEET_OK;
 }
 
-/* Takes the next message's number from the other host threads, once its slot has the sequence for it (state as in
-   fleeti_messages_ready). Returns the slot, or null where the device has not got so far. The number has 64 bits, so that
-   a thread that was suspended here for 2^32 messages does not take one that was taken before. */
+/* The number of the next message at this end, which host threads share. state 0: they push; 1: they pop. It has 64 bits,
+   so that a thread that was suspended for 2^32 messages does not take one that was taken before. */
+static uint64_t *fleeti_message_position(fleet_ring *ring, uint32_t state)
+{
+    return state ? (uint64_t *)(void *)fleeti_message_popped(ring) : &ring->position;
+}
+/* Its slot, if it is free (state 0), or holds the message (1); null where the device has not got so far. */
+static uint32_t *fleeti_message_next(fleet_ring *ring, uint32_t state, uint64_t *number)
+{
+    const uint64_t *position = fleeti_message_position(ring, state);
+    for (;;) {
+        const uint64_t n = __atomic_load_n(position, __ATOMIC_RELAXED);
+        uint32_t *slot = fleeti_message_slot(ring, (uint32_t)n);
+        /* Acquires the message, or that the one before it in the slot has been read. Pairs: fleeti_publish_system in
+           fleet_ring_try_push (edge 26) and in fleet_ring_try_pop (edge 27). */
+        const uint32_t at =
+            __atomic_load_n(state ? slot : fleeti_message_popped(ring), __ATOMIC_ACQUIRE);
+        *number = n;
+        if (state ? at == (uint32_t)n + 1 : (uint32_t)n - at <= ring->mask) return slot;
+        if (__atomic_load_n(position, __ATOMIC_RELAXED) == n) return NULL;
+    }
+}
+/* 1: message n was the next one, and now `next` is. Of pops, edge 27: what was read before is that message, and the worker
+   may overwrite it where `next` is another one. Pair: the poll in fleeti_messages_room. */
+static uint32_t fleeti_message_move(fleet_ring *ring, uint32_t state, uint64_t n, uint64_t next)
+{
+    return __atomic_compare_exchange_n(fleeti_message_position(ring, state), &n, next, 0,
+                                       __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+/* Takes the next message's number from the other host threads. Returns the slot, or null as fleeti_message_next. */
 static uint32_t *fleeti_message_claim(fleet_ring *ring, uint32_t state, uint32_t *number)
 {
-    uint64_t n = __atomic_load_n(&ring->position, __ATOMIC_RELAXED);
-    for (;;) {
-        uint32_t *slot = fleeti_message_slot(ring, (uint32_t)n);
-        /* Acquires the message, or the room for it. Pairs: fleeti_publish_system in fleet_ring_try_push (edge 26) and
-           in fleet_ring_try_pop (edge 27). */
-        const int32_t ahead =
-            (int32_t)(__atomic_load_n(slot, __ATOMIC_ACQUIRE) - ((uint32_t)n + state));
-        if (ahead < 0) return NULL;
-        if (ahead > 0)
-            n = __atomic_load_n(&ring->position, __ATOMIC_RELAXED); /* another thread took it */
-        else if (__atomic_compare_exchange_n(&ring->position, &n, n + 1, 0, __ATOMIC_RELAXED,
-                                             __ATOMIC_RELAXED)) {
-            *number = (uint32_t)n;
-            return slot;
-        }
+    uint64_t n;
+    uint32_t *slot;
+    while ((slot = fleeti_message_next(ring, state, &n)) != NULL &&
+           !fleeti_message_move(ring, state, n, n + 1))
+        ;
+    *number = (uint32_t)n;
+    return slot;
+}
+/* Copies the next message, and returns 1; 0: there is none. It is whole if fleeti_message_move finds it the next one after
+   that: else other threads have popped it, and the worker may have overwritten it meanwhile. */
+static uint32_t fleeti_message_read(fleet_ring *ring, uint64_t *number, void *message)
+{
+    const uint32_t *slot = fleeti_message_next(ring, 1, number);
+    for (uint32_t i = 0; slot && i < ring->words; i++) {
+        const uint32_t word = __atomic_load_n(slot + 1 + i, __ATOMIC_RELAXED);
+        memcpy((char *)message + (size_t)i * 4, &word, 4);
     }
+    return slot != NULL;
 }
 
 fleet_status fleet_ring_push(fleet_ring *host, const void *message)
@@ -8734,12 +8795,11 @@ fleet_status fleet_ring_push(fleet_ring *host, const void *message)
 
 uint32_t fleet_ring_pop(fleet_ring *host, void *message)
 {
-    uint32_t *slot, n = 0;
-    if (!host || !message || !(slot = fleeti_message_claim(host, 1, &n))) return 0;
-    memcpy(message, slot + 1, (size_t)host->words * 4);
-    /* Edge 27: the message is read, the worker may overwrite it. Pair: the poll in fleeti_messages_ready. */
-    __atomic_store_n(slot, n + host->mask + 1, __ATOMIC_RELEASE);
-    return 1;
+    uint64_t n;
+    if (!host || !message) return 0;
+    while (fleeti_message_read(host, &n, message))
+        if (fleeti_message_move(host, 1, n, n + 1)) return 1;
+    return 0;
 }
 
 /* ---- pages: the check ------------------------------------------------------------------------ */
