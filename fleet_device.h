@@ -4799,6 +4799,7 @@ static fleet_status fleeti_rt(FLEETI_RT_ERROR error)
 fleet_status fleet_device_alloc(void **memory, size_t bytes)
 {
     if (!memory) return FLEET_ERROR_NULL;
+    *memory = NULL;
     return fleeti_rt(FLEETI_RT(Malloc)(memory, bytes ? bytes : 1)) ? FLEET_ERROR_MEMORY : FLEET_OK;
 }
 void fleet_device_free(void *memory)
@@ -4809,12 +4810,14 @@ void fleet_device_free(void *memory)
 fleet_status fleet_pinned_alloc(void **memory, void **device, size_t bytes)
 {
     fleet_status status;
+    if (memory) *memory = NULL;
+    if (device) *device = NULL;
     if (!memory || !device) return FLEET_ERROR_NULL;
     if (fleeti_rt(FLEETI_RT_PINNED(memory, bytes ? bytes : 1))) return FLEET_ERROR_MEMORY;
     status = fleeti_rt(FLEETI_RT(HostGetDevicePointer)(device, *memory, 0));
     if (status) {
         fleet_pinned_free(*memory);
-        *memory = NULL;
+        *memory = *device = NULL;
     }
     return status;
 }
@@ -5052,7 +5055,10 @@ void fleet_device_free(void *memory)
 }
 fleet_status fleet_pinned_alloc(void **memory, void **device, size_t bytes)
 {
-    fleet_status status = device ? fleeti_host_alloc(memory, bytes) : FLEET_ERROR_NULL;
+    fleet_status status;
+    if (memory) *memory = NULL;
+    if (device) *device = NULL;
+    status = device ? fleeti_host_alloc(memory, bytes) : FLEET_ERROR_NULL;
     if (!status) *device = *memory;
     return status;
 }

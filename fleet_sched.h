@@ -70,6 +70,7 @@
        pop. The table EDGES in fleet_device.h lists every such pair, and comments here give its numbers.
 
    ERRORS
+       A function that fails leaves zeros in its results, apart from what says why (fleet_state.message, fleet_server.field).
        A launch is asynchronous. fleet_state_wait and fleet_state_status return its status. A run that ends early (a
        tile fails, a deadline passes, the host aborts) poisons the state: later launches on it return at once until
        fleet_state_recover. fleet_state_report says which worker waited for which event.
@@ -5305,7 +5306,9 @@ FLEET_HOST_DEVICE fleet_status fleet_pages_admit(fleet_pages *p, const uint32_t 
     const uint32_t whole = n / p->page_tokens < need ? n / p->page_tokens : need;
     uint32_t idle = 0, reused = 0; /* idle: those of the reused pages that nothing references yet */
     uint64_t key = 0;
-    if (!a || (whole && (!tokens || !table))) return FLEET_ERROR_NULL;
+    if (!a) return FLEET_ERROR_NULL;
+    a->reserved = a->reused = 0, a->key = 0;
+    if (whole && (!tokens || !table)) return FLEET_ERROR_NULL;
     if (need > p->pages) return FLEET_ERROR_ARGUMENT;
     for (; reused < whole; reused++) {
         const uint32_t *its = tokens + (size_t)reused * p->page_tokens;
@@ -7140,9 +7143,15 @@ fleet_status fleet_topology_query(fleet_topology *t)
     fleet_status status;
     if (!t) return FLEET_ERROR_NULL;
     memset(t, 0, sizeof *t);
-    if ((status = fleeti_query_device(t, &units)) || t->units[0]) return status;
-    if (!t->chiplets && (status = fleeti_query_chiplets(units, &t->chiplets))) return status;
-    if (!t->chiplets || t->chiplets > FLEET_MAX_CHIPLETS) return FLEET_ERROR_UNSUPPORTED;
+    status = fleeti_query_device(t, &units);
+    if (!status && t->units[0]) return FLEET_OK;
+    if (!status && !t->chiplets) status = fleeti_query_chiplets(units, &t->chiplets);
+    if (!status && (!t->chiplets || t->chiplets > FLEET_MAX_CHIPLETS))
+        status = FLEET_ERROR_UNSUPPORTED;
+    if (status) {
+        memset(t, 0, sizeof *t);
+        return status;
+    }
     for (uint32_t k = 0; k < t->chiplets; k++) t->units[k] = units / t->chiplets;
     t->private_l2 = t->chiplets > 1;
     t->llc_bytes = t->chiplets > 1 ? fleet_topology_preset(FLEET_MI300X).llc_bytes : 0;
@@ -7155,25 +7164,28 @@ fleet_status fleet_image_init(fleet_image *image, const fleet_plan *plan, void *
                               fleet_stream stream)
 {
     fleet_status status;
-    if (!image || !plan || !device_memory) return FLEET_ERROR_NULL;
+    if (!image) return FLEET_ERROR_NULL;
+    memset(image, 0, sizeof *image);
+    if (!plan || !device_memory) return FLEET_ERROR_NULL;
     if ((status = fleet_plan_check(plan, (size_t)plan->bytes))) return status;
+    if ((status = fleet_to_device(device_memory, plan, (size_t)plan->bytes, stream))) return status;
     image->plan = plan;
     image->device = device_memory;
-    image->owned = 0;
-    return fleet_to_device(device_memory, plan, (size_t)plan->bytes, stream);
+    return FLEET_OK;
 }
 
 fleet_status fleet_upload(fleet_image *image, const fleet_plan *plan, fleet_stream stream)
 {
     void *memory = NULL;
     fleet_status status;
-    if (!image || !plan) return FLEET_ERROR_NULL;
+    if (!image) return FLEET_ERROR_NULL;
     memset(image, 0, sizeof *image);
+    if (!plan) return FLEET_ERROR_NULL;
     if ((status = fleet_device_alloc(&memory, (size_t)plan->bytes))) return status;
-    status = fleet_image_init(image, plan, memory, stream);
-    image->owned = 1;
-    image->device = memory;
-    if (status) fleet_image_free(image);
+    if ((status = fleet_image_init(image, plan, memory, stream)))
+        fleet_device_free(memory);
+    else
+        image->owned = 1;
     return status;
 }
 
@@ -7449,22 +7461,17 @@ static fleet_status fleeti_check_beside(fleet_state *s, const fleet_plan *plan,
                  : FLEET_OK;
 }
 
-fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
-                              const fleet_state_desc *desc, void *device_memory, void *pinned,
-                              void *pinned_device, fleet_stream stream)
+static fleet_status fleeti_state_start(fleet_state *s, const fleet_image *image, fleet_state_desc d,
+                                       void *device_memory, void *pinned, void *pinned_device,
+                                       fleet_stream stream)
 {
-    fleet_state_desc d = desc ? *desc : fleet_state_desc_default();
-    const fleet_plan *plan;
+    const fleet_plan *plan = image->plan;
     fleet_status status;
     size_t bytes;
     char *initial;
     fleeti_state *header;
     uint32_t own_ids = fleeti_has_chiplet_ids(), most = 0, ranks_here = 1, first, end, chiplets;
     uint32_t need[FLEET_MAX_CHIPLETS] = {0};
-    if (!s || !image || !image->plan || !device_memory || !pinned || !pinned_device)
-        return FLEET_ERROR_NULL;
-    memset(s, 0, sizeof *s);
-    plan = image->plan;
     if ((status = fleeti_check_beside(s, plan, d.beside))) return status;
     bytes = fleeti_layout(s, plan, d.beside ? fleeti_all_blocks_of(d.beside->image.plan) : 0);
     /* With virtual chiplets, workgroups of different hardware chiplets would share a chiplet, and chiplet scope
@@ -7573,6 +7580,30 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
     return status;
 }
 
+/* Leaves nothing of a state but why it was refused. */
+static void fleeti_state_clear(fleet_state *s)
+{
+    char message[sizeof s->message];
+    memcpy(message, s->message, sizeof message);
+    memset(s, 0, sizeof *s);
+    memcpy(s->message, message, sizeof message);
+}
+
+fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
+                              const fleet_state_desc *desc, void *device_memory, void *pinned,
+                              void *pinned_device, fleet_stream stream)
+{
+    fleet_status status;
+    if (!s) return FLEET_ERROR_NULL;
+    memset(s, 0, sizeof *s);
+    if (!image || !image->plan || !device_memory || !pinned || !pinned_device)
+        return FLEET_ERROR_NULL;
+    status = fleeti_state_start(s, image, desc ? *desc : fleet_state_desc_default(), device_memory,
+                                pinned, pinned_device, stream);
+    if (status) fleeti_state_clear(s);
+    return status;
+}
+
 /* The memory of an object that owns it; on an error there is none. */
 static fleet_status fleeti_memory_alloc(size_t device_bytes, size_t host_bytes, void **device,
                                         void **pinned, void **pinned_device)
@@ -7595,22 +7626,18 @@ fleet_status fleet_state_create(fleet_state *s, const fleet_image *image,
     void *device = NULL, *pinned = NULL, *pinned_device = NULL;
     fleet_status status;
     size_t more;
-    if (!s || !image || !image->plan) return FLEET_ERROR_NULL;
+    if (!s) return FLEET_ERROR_NULL;
     memset(s, 0, sizeof *s);
+    if (!image || !image->plan) return FLEET_ERROR_NULL;
     more = desc && desc->beside ? fleet_state_bytes(desc->beside->image.plan) : 0;
     status =
         fleeti_memory_alloc(fleet_state_bytes(image->plan) + more,
                             fleet_state_host_bytes(image->plan), &device, &pinned, &pinned_device);
     if (status) return status;
-    status = fleet_state_init(s, image, desc, device, pinned, pinned_device, stream);
-    s->owned = 1;
-    if (status) {
-        char message[sizeof s->message];
-        memcpy(message, s->message, sizeof message);
+    if ((status = fleet_state_init(s, image, desc, device, pinned, pinned_device, stream)))
         fleeti_memory_free(device, pinned);
-        memset(s, 0, sizeof *s);
-        memcpy(s->message, message, sizeof message);
-    }
+    else
+        s->owned = 1;
     return status;
 }
 
@@ -7658,9 +7685,10 @@ fleet_status fleet_trace_init(fleet_trace *trace, const fleet_plan *plan,
     const fleet_trace_desc d = desc ? *desc : fleet_trace_desc_default();
     fleeti_trace header;
     fleet_status status;
-    if (!trace || !plan || !device_memory) return FLEET_ERROR_NULL;
-    if (!d.records || d.records > FLEETI_MAX_INDEX) return FLEET_ERROR_ARGUMENT;
+    if (!trace) return FLEET_ERROR_NULL;
     memset(trace, 0, sizeof *trace);
+    if (!plan || !device_memory) return FLEET_ERROR_NULL;
+    if (!d.records || d.records > FLEETI_MAX_INDEX) return FLEET_ERROR_ARGUMENT;
     memset(&header, 0, sizeof header);
     trace->plan = plan;
     trace->device = device_memory;
@@ -7668,7 +7696,9 @@ fleet_status fleet_trace_init(fleet_trace *trace, const fleet_plan *plan,
     header.first_step = d.first_step;
     header.workers = plan->total_workers;
     status = fleet_device_clear(device_memory, fleeti_trace_size(trace), stream);
-    return status ? status : fleet_to_device(device_memory, &header, sizeof header, stream);
+    if (!status) status = fleet_to_device(device_memory, &header, sizeof header, stream);
+    if (status) memset(trace, 0, sizeof *trace);
+    return status;
 }
 
 fleet_status fleet_trace_create(fleet_trace *trace, const fleet_plan *plan,
@@ -7676,14 +7706,15 @@ fleet_status fleet_trace_create(fleet_trace *trace, const fleet_plan *plan,
 {
     void *memory = NULL;
     fleet_status status;
-    if (!trace || !plan) return FLEET_ERROR_NULL;
-    if (desc && (!desc->records || desc->records > FLEETI_MAX_INDEX)) return FLEET_ERROR_ARGUMENT;
+    if (!trace) return FLEET_ERROR_NULL;
     memset(trace, 0, sizeof *trace);
+    if (!plan) return FLEET_ERROR_NULL;
+    if (desc && (!desc->records || desc->records > FLEETI_MAX_INDEX)) return FLEET_ERROR_ARGUMENT;
     if ((status = fleet_device_alloc(&memory, fleet_trace_bytes(plan, desc)))) return status;
-    status = fleet_trace_init(trace, plan, desc, memory, stream);
-    trace->owned = 1;
-    trace->device = memory;
-    if (status) fleet_trace_free(trace);
+    if ((status = fleet_trace_init(trace, plan, desc, memory, stream)))
+        fleet_device_free(memory);
+    else
+        trace->owned = 1;
     return status;
 }
 
@@ -7829,11 +7860,12 @@ fleet_status fleet_run_prepare(fleet_state *s, const fleet_launch_desc *d, fleet
 {
     uint64_t limit;
     fleet_status status;
-    if (!s || !d || !run || !s->image.plan) return FLEET_ERROR_NULL;
+    if (!run) return FLEET_ERROR_NULL;
+    memset(run, 0, sizeof *run);
+    if (!s || !d || !s->image.plan) return FLEET_ERROR_NULL;
     if ((status = fleeti_check_launch(s, d))) return status;
     if (s->beside && (status = fleeti_check_launch(s->beside, d)))
         return fleeti_refuse_beside(s, status);
-    memset(run, 0, sizeof *run);
     run->plan = (const fleet_plan *)s->image.device;
     run->state = (fleeti_state *)(void *)s->device;
     limit = d->limit_ns ? d->limit_ns : s->debugged ? FLEET_LIMIT_NONE : FLEETI_DEFAULT_LIMIT_NS;
@@ -8188,8 +8220,10 @@ fleet_status fleet_event_test(const fleet_state *s, int32_t event, uint32_t elem
                               uint32_t *done)
 {
     uint32_t *at = NULL, target = 0;
-    fleet_status status = fleeti_external_host(s, event, element, &at, &target);
+    fleet_status status;
     if (!done) return FLEET_ERROR_NULL;
+    *done = 0;
+    status = fleeti_external_host(s, event, element, &at, &target);
     /* Acquires what the notifying workgroup published. Pair: fleeti_write_back_system before its arrival (edge 16). */
     if (!status) *done = (int32_t)(__atomic_load_n(at, __ATOMIC_ACQUIRE) - epoch * target) >= 0;
     return status;
@@ -8214,10 +8248,10 @@ fleet_status fleet_event_handle(const fleet_state *s, int32_t event, uint32_t el
                                 fleet_event *out)
 {
     uint32_t word = 0, target = 0;
-    fleet_status status = fleeti_external(s, event, element, &word, &target);
-    if (status) return status;
+    fleet_status status;
     if (!out) return FLEET_ERROR_NULL;
     memset(out, 0, sizeof *out);
+    if ((status = fleeti_external(s, event, element, &word, &target))) return status;
     out->words = word & FLEETI_SYSTEM ? (uint32_t *)(void *)((char *)s->host_device + s->system)
                                       : (uint32_t *)(void *)(s->device + s->counters);
     out->counter = word & ~FLEETI_SYSTEM;
@@ -8304,12 +8338,15 @@ fleet_status fleet_calibrate(fleet_overheads *costs, const fleet_topology *t,
                              const fleet_launch_desc *d, fleet_kernel kernel, const void *args)
 {
     static const uint32_t per_worker[3] = {4, 12, 1};
+    fleet_overheads found;
     float *out[3][2];
-    if (!costs || !t || !d || !kernel.address) return FLEET_ERROR_NULL;
+    if (!costs) return FLEET_ERROR_NULL;
+    memset(costs, 0, sizeof *costs);
+    if (!t || !d || !kernel.address) return FLEET_ERROR_NULL;
     if (d->steps > UINT32_MAX / 3) return FLEET_ERROR_ARGUMENT;
-    out[0][0] = &costs->static_task, out[0][1] = &costs->static_hop;
-    out[1][0] = &costs->mixed_task, out[1][1] = &costs->mixed_hop;
-    out[2][0] = &costs->dynamic_task, out[2][1] = &costs->dynamic_hop;
+    out[0][0] = &found.static_task, out[0][1] = &found.static_hop;
+    out[1][0] = &found.mixed_task, out[1][1] = &found.mixed_hop;
+    out[2][0] = &found.dynamic_task, out[2][1] = &found.dynamic_hop;
     for (uint32_t how = 0; how < 3; how++) {
         double ns[3], task, hop;
         for (uint32_t i = 0; i < 3; i++) {
@@ -8326,6 +8363,7 @@ fleet_status fleet_calibrate(fleet_overheads *costs, const fleet_topology *t,
         *out[how][0] = (float)(task > 0 ? task : 0);
         *out[how][1] = (float)(hop > 0 ? hop : 0);
     }
+    *costs = found;
     return FLEET_OK;
 }
 
@@ -8411,7 +8449,9 @@ static fleet_failure fleeti_read_failure(const fleet_state *s, uint32_t index)
 
 uint32_t fleet_state_failure(const fleet_state *s, fleet_failure *failure)
 {
-    if (!s || !s->host || !failure) return 0;
+    if (!failure) return 0;
+    memset(failure, 0, sizeof *failure);
+    if (!s || !s->host) return 0;
     /* Acquires the record. Pair: fleeti_publish_system in fleeti_record_failure (edge 14). */
     if (!fleeti_host_word(&s->host->status)) return 0;
     *failure = fleeti_read_failure(s, FLEETI_FIRST_FAILURE);
@@ -8715,11 +8755,12 @@ size_t fleet_ring_bytes(uint32_t slots, uint32_t message_bytes)
 fleet_status fleet_ring_init(fleet_ring *host, fleet_ring *device, void *memory,
                              void *device_memory, uint32_t slots, uint32_t message_bytes)
 {
+    if (host) memset(host, 0, sizeof *host);
+    if (device) memset(device, 0, sizeof *device);
     if (!host || !device || !memory || !device_memory) return FLEET_ERROR_NULL;
     if (!fleet_ring_bytes(slots, message_bytes)) return FLEET_ERROR_ARGUMENT;
     if (((uintptr_t)memory | (uintptr_t)device_memory) % FLEET_CACHE_LINE_BYTES)
         return FLEET_ERROR_ARGUMENT;
-    memset(host, 0, sizeof *host);
     host->slots = (uint32_t *)memory + FLEETI_EVENT_LINE;
     host->mask = slots - 1;
     host->words = message_bytes / 4;
@@ -8799,6 +8840,7 @@ uint32_t fleet_ring_pop(fleet_ring *host, void *message)
     if (!host || !message) return 0;
     while (fleeti_message_read(host, &n, message))
         if (fleeti_message_move(host, 1, n, n + 1)) return 1;
+    memset(message, 0, (size_t)host->words * 4);
     return 0;
 }
 
@@ -9000,7 +9042,9 @@ static uint32_t *fleeti_host_prompt(const fleet_server *s, uint32_t slot)
 const uint32_t *fleet_server_page_tables(const fleet_server *s, uint32_t *stride)
 {
     fleeti_server_layout l;
-    if (!s || !s->table || !stride) return NULL;
+    if (!stride) return NULL;
+    *stride = 0;
+    if (!s || !s->table) return NULL;
     fleeti_lay_out_server(&l, &s->desc);
     *stride = l.pages_of_slot;
     return (const uint32_t *)(const void *)((const char *)(const void *)s->table + l.page_tables);
@@ -9053,15 +9097,18 @@ fleet_status fleet_server_init(fleet_server *s, const fleet_server_desc *desc, v
                                void *pinned, void *pinned_device, fleet_stream stream)
 {
     const fleet_server_desc d = fleeti_complete_server(desc);
-    if (!s || !device_memory || !pinned || !pinned_device) return FLEET_ERROR_NULL;
+    fleet_status status;
+    if (!s) return FLEET_ERROR_NULL;
     memset(s, 0, sizeof *s);
+    if (!device_memory || !pinned || !pinned_device) return FLEET_ERROR_NULL;
     if ((s->field = fleeti_refused_field(&d, &s->fits)) != NULL) return FLEET_ERROR_ARGUMENT;
     s->desc = d;
     s->table = (fleet_table *)device_memory;
     s->desk = (fleeti_desk *)pinned;
     s->desk_device = (fleeti_desk *)pinned_device;
     memset(pinned, 0, fleet_server_host_bytes(&d));
-    return fleeti_server_start(s, stream);
+    if ((status = fleeti_server_start(s, stream))) memset(s, 0, sizeof *s);
+    return status;
 }
 
 fleet_status fleet_server_create(fleet_server *s, const fleet_server_desc *desc,
@@ -9076,12 +9123,10 @@ fleet_status fleet_server_create(fleet_server *s, const fleet_server_desc *desc,
     status = fleeti_memory_alloc(fleet_server_bytes(desc), fleet_server_host_bytes(desc), &device,
                                  &pinned, &pinned_device);
     if (status) return status;
-    status = fleet_server_init(s, desc, device, pinned, pinned_device, stream);
-    s->owned = 1;
-    if (status) {
+    if ((status = fleet_server_init(s, desc, device, pinned, pinned_device, stream)))
         fleeti_memory_free(device, pinned);
-        memset(s, 0, sizeof *s);
-    }
+    else
+        s->owned = 1;
     return status;
 }
 
@@ -9161,8 +9206,9 @@ fleet_status fleet_server_submit(fleet_server *s, const fleet_request *r, fleet_
     fleeti_desk_slot *desk;
     fleet_status status;
     uint32_t generation;
-    if (!s || !s->desk || !r || !ticket || !r->prompt) return FLEET_ERROR_NULL;
-    ticket->id = 0, ticket->field = NULL, ticket->fits = 0;
+    if (!ticket) return FLEET_ERROR_NULL;
+    memset(ticket, 0, sizeof *ticket);
+    if (!s || !s->desk || !r || !r->prompt) return FLEET_ERROR_NULL;
     if (s->desc.words && !r->words) {
         ticket->field = "words";
         return FLEET_ERROR_NULL;
@@ -9251,7 +9297,6 @@ static uint32_t fleeti_poll_left(fleet_server *s, uint32_t ended, fleet_server_e
         if (!__atomic_compare_exchange_n(&desk->taken, &taken, FLEETI_DESK_BUSY, 0,
                                          __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
             continue;
-        memset(event, 0, sizeof *event);
         event->id = fleeti_request_id(i, desk->generation);
         event->kind = ended > 1 ? FLEET_EVENT_FAILED : FLEET_EVENT_CANCELLED;
         event->index = desk->tokens;
@@ -9266,7 +9311,9 @@ uint32_t fleet_server_poll(fleet_server *s, fleet_server_event *event)
 {
     fleeti_notice n;
     uint32_t ended;
-    if (!s || !s->desk || !event) return 0;
+    if (!event) return 0;
+    memset(event, 0, sizeof *event);
+    if (!s || !s->desk) return 0;
     /* Acquires all events of a launch that has ended. */
     ended = __atomic_load_n(&s->desk->ended, __ATOMIC_ACQUIRE);
     if (!fleet_ring_pop(&s->desk->events, &n)) return ended ? fleeti_poll_left(s, ended, event) : 0;
@@ -9314,7 +9361,9 @@ fleet_status fleet_server_reset(fleet_server *s, fleet_stream stream)
 void fleet_server_stats_read(const fleet_server *s, fleet_server_stats *stats)
 {
     const uint32_t *words;
-    if (!s || !s->desk || !stats) return;
+    if (!stats) return;
+    memset(stats, 0, sizeof *stats);
+    if (!s || !s->desk) return;
     words = &s->desk->stats[0].word;
     for (uint32_t i = 0; i < sizeof *stats / 4; i++)
         ((uint32_t *)(void *)stats)[i] = __atomic_load_n(words + i, __ATOMIC_RELAXED);
@@ -9651,8 +9700,9 @@ fleet_status fleet_trace_read(fleet_trace_log *log, const fleet_trace *trace, fl
     fleeti_log_arrivals arrivals;
     fleet_status status;
     char *memory;
-    if (!log || !trace || !trace->device) return FLEET_ERROR_NULL;
+    if (!log) return FLEET_ERROR_NULL;
     memset(log, 0, sizeof *log);
+    if (!trace || !trace->device) return FLEET_ERROR_NULL;
     memset(&arrivals, 0, sizeof arrivals);
     memory = (char *)FLEET_MALLOC(fleeti_trace_size(trace));
     if (!memory) return FLEET_ERROR_MEMORY;
