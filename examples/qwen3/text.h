@@ -2,6 +2,7 @@
 #ifndef QWEN3_TEXT_H
 #define QWEN3_TEXT_H
 
+#include "../tools/output.h"
 #include "tokenizer.h"
 
 /* Reads a file to its end; "-" is standard input. -1: the error says why. */
@@ -25,6 +26,7 @@ static int read_text(const char *path, qwen3_string *text, char *error, size_t e
 
 /* The text of a sequence, printed as it grows. Special tokens are not shown. */
 typedef struct text_output {
+    output *to;
     const qwen3_tokenizer *tokenizer;
     qwen3_partial partial;
     qwen3_string text;
@@ -33,9 +35,9 @@ typedef struct text_output {
 
 static int text_print(text_output *o)
 {
-    fwrite(o->text.at + o->printed, 1, o->text.size - o->printed, stdout);
+    output_put(o->to, o->text.at + o->printed, o->text.size - o->printed);
     o->printed = o->text.size;
-    return fflush(stdout);
+    return output_flush(o->to);
 }
 static int text_token(text_output *o, uint32_t id)
 {
@@ -47,8 +49,8 @@ static int text_end(text_output *o)
 {
     if (qwen3_decode_end(&o->partial, &o->text)) return -1;
     if (qwen3_string_add(&o->text, "", 0) || text_print(o)) return -1;
-    fputc('\n', stdout);
-    return fflush(stdout);
+    output_put(o->to, "\n", 1);
+    return output_flush(o->to);
 }
 
 /* What was said, oldest first. Roles are constants; contents are the conversation's. */
