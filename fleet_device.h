@@ -166,12 +166,12 @@
           release  fleet_ring_push: store; fleet_ring_try_push: drain, barrier of the wave, system write-back,
                    fleeti_publish_system
           carrier  the slot's sequence: number of the message + 1
-          acquire  fleet_ring_try_pop: fleeti_poll_system, system invalidate, barrier of the wave; fleeti_message_next: load
+          acquire  fleet_ring_try_pop: fleeti_poll_system, system invalidate, barrier of the wave; fleet_ring_pop: load
           red      A ring of messages; M ring of messages; N ring of messages; tests/gpu/messages.c under TSan; S request_ring
        27 room in such a ring. The reads of a message -> the push that overwrites its slot
-          release  fleet_ring_try_pop: barrier of the wave, fleeti_publish_system; fleeti_message_move: RMW
-          carrier  the number of the next message to be popped, in front of the slots
-          acquire  fleeti_message_next: load; fleeti_messages_room: fleeti_poll_system, only stores follow
+          release  fleet_ring_try_pop: barrier of the wave, fleeti_publish_system; fleet_ring_pop: store
+          carrier  the slot's sequence: number of the message + slots
+          acquire  fleet_ring_push: load; fleet_ring_try_push: fleeti_poll_system, only stores follow
           red      A ring of messages: room; N ring of messages; tests/gpu/messages.c under TSan; S request_ring
        28 symbol that a task sets. Its value and the shapes -> tasks of the next step; after a cut, of the grids after it
           release  fleeti_set_symbol_now: stores, then edges 1 and 9 of its task     carrier  the counters of its events
@@ -179,12 +179,12 @@
           red      tests/gpu/symbols.c, tests/gpu/random.c
        29 news from the host. What a host thread wrote -> the task that waits in fleet_idle
           release  fleet_wake: RMW     carrier  the host's word
-          acquire  fleet_idle: fleeti_poll_system, system invalidate, barriers     red  A idle wait; N idle wait
+          acquire  fleet_idle: fleeti_poll_system, system invalidate, barrier     red  A idle wait; N idle wait
        30 idle wait. That the boundary waits for the host -> waits that would time out; relaxed both ways: no data follows
           ends     fleet_idle; fleeti_check_watch     red  tests/gpu/symbols.c
        31 news of a server. Requests, cancels, stops and released events of host threads -> the boundary
-          release  fleeti_desk_changed: RMW     carrier  changes, cancels     acquire  fleeti_take_in: loads, barrier of the wave
-          red      S server; N news of a server
+          release  fleeti_desk_changed: RMW     carrier  changes, cancels     acquire  fleeti_take_in
+          red      S server
        32 event over ranks, system scope. Stores of one device's producers, to its own and to other memory -> every group on
           other devices that waits
           release  edges 1 and 2 up to the device's counter, at system scope; fleeti_arrive_for_peers: RMW; the last arrival
@@ -207,16 +207,13 @@
        36 turn of a pool's boundary, device scope. The table of requests, and what all tiles of that pool have stored -> the
           other pool's next boundary, and its tiles
           release  fleeti_turn_end: drain, write-back, fleeti_publish_device     carrier  turn
-          acquire  fleeti_await_pool: poll, invalidate, barrier of the wave
-          red      N pools; tests/host/pools_model.sh; serving_pools.c under TSan
+          acquire  fleeti_await_pool: poll, invalidate     red  tests/host/pools_model.sh; serving_pools.c under TSan
        37 lent layer, device scope. Its number and batch, and all that its tiles read -> tasks of either pool that take tiles
           release  fleet_server_share: drain, write-back, fleeti_publish_device     carrier  handed_out
-          acquire  fleet_share_next: poll, invalidate, barriers
-          red      N pools; tests/host/pools_model.sh; serving_pools.c under TSan
+          acquire  fleet_share_next: poll, invalidate, barrier     red  tests/host/pools_model.sh; serving_pools.c under TSan
        38 end of a lent layer, device scope. What its tiles have stored, and their reads -> pool 0's next boundary or layer
           release  fleet_share_next: each wave drains, barrier; write-back, an arrival     carrier  run
-          acquire  fleeti_await_pool: poll, invalidate, barriers
-          red      N pools; tests/host/pools_model.sh; serving_pools.c under TSan
+          acquire  fleeti_await_pool: poll, invalidate, barrier     red  tests/host/pools_model.sh; serving_pools.c under TSan
 
    ERRORS
        wait and test return a fleet_status to every thread of the group. Host functions return one.
@@ -296,6 +293,13 @@ typedef void (*fleeti_kernel_address)(void **args);
 typedef void *fleet_stream; /* null: a kernel on the CPU has finished when its launch returns */
 typedef uint32_t *fleeti_lds;
 
+#endif
+
+/* Where all numbers that wrap begin: of tasks, uses of stages, entries of mailboxes and rings, messages, requests, turns of
+   pools, and by default of epochs. A test begins them shortly before they wrap, and sets this in all files alike; a multiple
+   of 32. */
+#if !defined(FLEETI_TEST_START)
+#define FLEETI_TEST_START 0u
 #endif
 
 /* ==== >>public: what kernels and hosts call ================================================================= */
@@ -774,6 +778,8 @@ FLEET_DEVICE fleet_quad fleeti_quad_of_halves(uint64_t low, uint64_t high)
 
 /* The protocol of the weight pipeline. The producer fills stages in order, over and over; each round is a use of a stage,
    and uses count from 0. Number n of the stages that a worker has filled in all is use n / stages of stage n % stages.
+   Numbers of tasks and uses wrap, so that no value of them means "none": a worker begins as if the task and the use before
+   the first ones had ended.
    Per stage:
      full      which use of the stage has landed (NVIDIA: two mbarriers, which count the bytes themselves, one for even
                uses and one for odd uses)
@@ -781,13 +787,15 @@ FLEET_DEVICE fleet_quad fleeti_quad_of_halves(uint64_t low, uint64_t high)
                the number of waves with each use)
      at        the CPU: the address of the data, since nothing is copied there
    Per workgroup:
-     begun     1 + number of the current task: all stages of the tasks before it are free, whatever they acquired
+     begun     1 + number of the current task: all stages of the tasks before it are free, whatever they acquired. At
+               first the number of the first task
      quit      not 0: there are no more tasks
      turn      NVIDIA: the use that the producer has begun last in stage 0
      entry     of task n, at n mod FLEETI_PIPELINE_TASKS: 1 + n, its tag; stage and use of its first stage; and 1 + its
                end: the first stage of the next task, plus the ring's stages for each use after that of its own first
                stage. The end is written before a stage of the next task is filled: a task that acquires more than it
-               declared does not get the next task's stages
+               declared does not get the next task's stages. An entry that was never written has a tag that none of its
+               tasks has. Tasks without stages have no entry
      closed    1: the end of a task that gets no stages
 
    Order. The producer fills a stage and then sets its full flag with a release, which pairs with the consumer's acquire
@@ -815,7 +823,7 @@ typedef struct fleeti_pipeline {
 #define FLEETI_PIPELINE_BEGUN 0u
 #define FLEETI_PIPELINE_QUIT 1u
 #define FLEETI_PIPELINE_LIMIT 2u /* two words: ticks that a consumer waits at most; 0: no limit */
-/* 1 + number of the task whose descriptor was posted; 0 while it is written. */
+/* 1 + number of the task whose descriptor was posted last; while it is written, a number that is 2^31 away. */
 #define FLEETI_PIPELINE_POST 4u
 #define FLEETI_PIPELINE_STEP 5u /* two words: epoch and steps left of that task */
 #define FLEETI_PIPELINE_TURN 7u
@@ -827,6 +835,7 @@ typedef struct fleeti_pipeline {
     (FLEETI_PIPELINE_QUEUE + 16u * ((task) % (2u * FLEETI_PIPELINE_CHUNK)))
 #define FLEETI_PIPELINE_ENTRY(task)                                                                \
     (FLEETI_PIPELINE_QUEUE + 32u * FLEETI_PIPELINE_CHUNK + 4u * ((task) % FLEETI_PIPELINE_TASKS))
+#define FLEETI_PIPELINE_NO_TAG FLEETI_PIPELINE_ENTRY(FLEETI_PIPELINE_TASKS - 1) /* 0 may be one */
 #define FLEETI_PIPELINE_STAGE(stage)                                                               \
     (FLEETI_PIPELINE_ENTRY(0) + 4u * FLEETI_PIPELINE_TASKS + 6u * (stage))
 #define FLEETI_PIPELINE_FULL(stage) FLEETI_PIPELINE_STAGE(stage)            /* NVIDIA: four words */
@@ -1017,9 +1026,6 @@ FLEET_DEVICE void fleeti_add_arrival_system(uint32_t *at, uint32_t value);
    fleet_store_relaxed_device or _system. */
 FLEET_DEVICE void fleeti_publish_device(uint32_t *at, uint32_t value);
 FLEET_DEVICE void fleeti_publish_system(uint32_t *at, uint32_t value);
-/* An ordinary store of a word of a message. A host thread whose pop comes too late may load the word meanwhile, and drops
-   what it has loaded. */
-FLEET_DEVICE void fleeti_message_put(uint32_t *at, uint32_t value);
 /* Orders what a scheduler observed before what it posts next. */
 FLEET_DEVICE void fleeti_post_order(void);
 FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value);
@@ -1372,10 +1378,6 @@ FLEET_DEVICE void fleeti_publish_system(uint32_t *at, uint32_t value)
 {
     fleeti_drain();
     fleet_store_relaxed_system(at, value);
-}
-FLEET_DEVICE void fleeti_message_put(uint32_t *at, uint32_t value)
-{
-    *at = value;
 }
 FLEET_DEVICE uint32_t fleeti_poll_device(const uint32_t *at)
 {
@@ -1851,9 +1853,8 @@ FLEET_DEVICE void fleeti_copies_uniform(fleeti_copies *copies)
 }
 FLEET_DEVICE void fleeti_stage_init(const fleeti_pipeline *s, uint32_t stage, uint32_t waves)
 {
-    (void)waves;
-    fleeti_lds_put(s->words, FLEETI_PIPELINE_FULL(stage), 0);
-    fleeti_lds_put(s->words, FLEETI_PIPELINE_RELEASED(stage), 0);
+    fleeti_lds_put(s->words, FLEETI_PIPELINE_FULL(stage), FLEETI_TEST_START);
+    fleeti_lds_put(s->words, FLEETI_PIPELINE_RELEASED(stage), FLEETI_TEST_START * waves);
 }
 /* The first stage's copies have landed: sets its full flag. Pair: fleeti_stage_is_full in the consumers (edge 18). */
 FLEET_DEVICE void fleeti_stage_landed(const fleeti_pipeline *s, fleeti_copies *copies)
@@ -2168,10 +2169,6 @@ FLEETI_PTX_STORE(fleet_store_relaxed_device, "st.relaxed.gpu.global.u32")
 FLEETI_PTX_STORE(fleet_store_relaxed_system, "st.relaxed.sys.global.u32")
 FLEETI_PTX_STORE(fleeti_publish_device, "st.release.gpu.global.u32")
 FLEETI_PTX_STORE(fleeti_publish_system, "st.release.sys.global.u32")
-FLEET_DEVICE void fleeti_message_put(uint32_t *at, uint32_t value)
-{
-    *at = value;
-}
 FLEETI_PTX_ADD(fleet_add_relaxed_device, "atom.add.relaxed.gpu.global.u32")
 FLEETI_PTX_ADD(fleet_add_relaxed_system, "atom.add.relaxed.sys.global.u32")
 FLEETI_PTX_LOAD(fleeti_poll_device, "ld.acquire.gpu.global.u32")
@@ -2631,7 +2628,6 @@ FLEET_DEVICE void fleeti_stage_init(const fleeti_pipeline *s, uint32_t stage, ui
                      "r"(fleeti_stage_full(s, stage, 1)), "r"(FLEETI_BULK ? 1u : 32u),
                      "r"(s->words + 4 * FLEETI_PIPELINE_RELEASED(stage)), "r"(waves)
                      : "memory");
-    if (stage == 0) fleeti_lds_put(s->words, FLEETI_PIPELINE_TURN, 0);
 #if FLEETI_BULK
     /* Publishes the new mbarriers to the copies, which complete them from the async proxy. The caller's barrier
        publishes them to the waves that wait. */
@@ -3074,10 +3070,6 @@ FLEET_DEVICE void fleeti_publish_system(uint32_t *at, uint32_t value)
 {
     fleeti_publish_device(at, value);
 }
-FLEET_DEVICE void fleeti_message_put(uint32_t *at, uint32_t value)
-{
-    __atomic_store_n(at, value, __ATOMIC_RELAXED);
-}
 /* What an RMW adds, hidden from the compiler: gcc 12 at -O2 lets the old value take the register of `value`, and then makes
    twice the old value of old + value, where several such sums meet. */
 FLEET_DEVICE uint32_t fleeti_host_addend(uint32_t value)
@@ -3417,9 +3409,8 @@ FLEET_DEVICE void fleeti_copies_uniform(fleeti_copies *copies)
 }
 FLEET_DEVICE void fleeti_stage_init(const fleeti_pipeline *s, uint32_t stage, uint32_t waves)
 {
-    (void)waves;
-    fleeti_lds_put(s->words, FLEETI_PIPELINE_FULL(stage), 0);
-    fleeti_lds_put(s->words, FLEETI_PIPELINE_RELEASED(stage), 0);
+    fleeti_lds_put(s->words, FLEETI_PIPELINE_FULL(stage), FLEETI_TEST_START);
+    fleeti_lds_put(s->words, FLEETI_PIPELINE_RELEASED(stage), FLEETI_TEST_START * waves);
 }
 FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *copies, uint32_t stage,
                                     uint32_t use, const char *from, uint32_t bytes)
@@ -4028,7 +4019,11 @@ FLEET_DEVICE void fleeti_pipeline_init(const fleeti_pipeline *s, uint64_t limit_
                        : i == FLEETI_PIPELINE_STOP      ? (uint32_t)stop_at
                        : i == FLEETI_PIPELINE_STOP + 1  ? (uint32_t)(stop_at >> 32)
                        : i == FLEETI_PIPELINE_CLOSED    ? 1
-                                                        : 0);
+                       : i == FLEETI_PIPELINE_NO_TAG    ? 1
+                       : i == FLEETI_PIPELINE_BEGUN || i == FLEETI_PIPELINE_POST ||
+                               i == FLEETI_PIPELINE_TURN
+                           ? FLEETI_TEST_START
+                           : 0);
     for (uint32_t i = fleet_thread_id(); i < s->stages; i += threads)
         fleeti_stage_init(s, i, waves);
 }
@@ -4241,16 +4236,18 @@ FLEET_DEVICE uint32_t fleeti_producer_task_ended(const fleet_producer *p)
     const uint32_t begun = fleeti_lds_acquire(p->ring.words, FLEETI_PIPELINE_BEGUN);
     return !fleeti_any((int32_t)(begun - (p->task + 1)) <= 0);
 }
-/* Whether no wave reads the next stage any more, since the current task of the other waves began after it. */
+/* Whether no wave reads the next stage any more, since the current task of the other waves began after it. An entry of
+   another task says nothing: the current one has no stages, or the producer has not come to it. */
 FLEET_DEVICE uint32_t fleeti_producer_stage_abandoned(const fleet_producer *p)
 {
     const uint32_t begun = fleeti_lds_acquire(p->ring.words, FLEETI_PIPELINE_BEGUN);
     const uint32_t entry = FLEETI_PIPELINE_ENTRY(begun - 1);
+    const uint32_t tag = fleeti_lds_get(p->ring.words, entry);
     const uint32_t stage = fleeti_lds_get(p->ring.words, entry + 1);
     const uint32_t use = fleeti_lds_get(p->ring.words, entry + 2);
     if (fleeti_producer_task_ended(p)) return 1;
-    return !fleeti_any(!begun || (int32_t)(use * p->ring.stages + stage -
-                                           ((p->use - 1) * p->ring.stages + p->stage)) <= 0);
+    return !fleeti_any(tag != begun || (int32_t)(use * p->ring.stages + stage -
+                                                 ((p->use - 1) * p->ring.stages + p->stage)) <= 0);
 }
 /* One step of the producer's spin on other waves of its workgroup; 0: the run ends. It looks at no clock: these
    waves run tiles, which may take any time, or wait within the launch's limit and set `quit` when they fail. */
@@ -4419,8 +4416,8 @@ FLEET_DEVICE fleet_status fleeti_producer_end(fleet_producer *p)
 {
     p->status = FLEET_OK;
     for (uint32_t i = 0; i < p->ring.stages; i++) {
-        const uint32_t used = i < p->stage ? p->use + 1 : p->use;
-        if (used) fleeti_producer_await_copy(p, i, used - 1);
+        const uint32_t next = i < p->stage ? p->use + 1 : p->use;
+        fleeti_producer_await_copy(p, i, next - 1);
     }
     return p->status;
 }
@@ -4799,7 +4796,6 @@ static fleet_status fleeti_rt(FLEETI_RT_ERROR error)
 fleet_status fleet_device_alloc(void **memory, size_t bytes)
 {
     if (!memory) return FLEET_ERROR_NULL;
-    *memory = NULL;
     return fleeti_rt(FLEETI_RT(Malloc)(memory, bytes ? bytes : 1)) ? FLEET_ERROR_MEMORY : FLEET_OK;
 }
 void fleet_device_free(void *memory)
@@ -4810,14 +4806,12 @@ void fleet_device_free(void *memory)
 fleet_status fleet_pinned_alloc(void **memory, void **device, size_t bytes)
 {
     fleet_status status;
-    if (memory) *memory = NULL;
-    if (device) *device = NULL;
     if (!memory || !device) return FLEET_ERROR_NULL;
     if (fleeti_rt(FLEETI_RT_PINNED(memory, bytes ? bytes : 1))) return FLEET_ERROR_MEMORY;
     status = fleeti_rt(FLEETI_RT(HostGetDevicePointer)(device, *memory, 0));
     if (status) {
         fleet_pinned_free(*memory);
-        *memory = *device = NULL;
+        *memory = NULL;
     }
     return status;
 }
@@ -5055,10 +5049,7 @@ void fleet_device_free(void *memory)
 }
 fleet_status fleet_pinned_alloc(void **memory, void **device, size_t bytes)
 {
-    fleet_status status;
-    if (memory) *memory = NULL;
-    if (device) *device = NULL;
-    status = device ? fleeti_host_alloc(memory, bytes) : FLEET_ERROR_NULL;
+    fleet_status status = device ? fleeti_host_alloc(memory, bytes) : FLEET_ERROR_NULL;
     if (!status) *device = *memory;
     return status;
 }

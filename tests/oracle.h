@@ -44,7 +44,8 @@ typedef struct plain {          /* one for each grid */
     const int32_t *symbols;
     uint32_t sets, cuts, looks, late;
     tensor_job job[SPEC_TENSORS];
-    observer *seen; /* on the host */
+    const uint32_t *fed; /* [FED_WORDS]: what streams bring */
+    observer *seen;      /* on the host */
 } plain;
 
 #define WRONG_WORDS 8u /* from, word, got, want, epoch, of the step before, 1 */
@@ -111,7 +112,7 @@ FLEET_DEVICE fleet_status touch_symbols(const fleet_ctx *ctx, const plain *p)
     return status;
 }
 
-FLEET_TILE(touch, plain)
+FLEET_DEVICE fleet_status touch_cells(const fleet_ctx ctx, const plain *args)
 {
     const uint32_t cell = args->cell_of[ctx.task] + ctx.slice * args->parts + ctx.tile_index;
     const uint32_t *first = args->first_read + 2 * (ctx.step * args->n_tasks + ctx.task);
@@ -138,7 +139,7 @@ FLEET_TILE(touch, plain)
     for (k = 0; k < SPEC_TENSORS; k++) {
         const tensor_job *job = &args->job[k];
         const uint32_t n = job->row ? job->row : job->values;
-        const uint32_t at_first = job->row ? (uint32_t)at[0] * job->row : 0;
+        const uint32_t at_first = job->row ? (uint32_t)ctx.at[0] * job->row : 0;
         if (!job->to) continue;
         for (w = ctx.thread; w < n; w += ctx.threads)
             job->to[at_first + w] = job->from[ctx.step * job->values + at_first + w];
@@ -153,12 +154,78 @@ FLEET_TILE(touch, plain)
     }
     return touch_symbols(&ctx, args);
 }
+FLEET_TILE(touch, plain)
+{
+    (void)at;
+    return touch_cells(ctx, args);
+}
 
 #define PLAIN_TILES(TILE, P) TILE(P, touch)
 FLEET_DISPATCH(plain, PLAIN_TILES)
 FLEET_KERNEL(plain_kernel, plain, 256)
 {
     FLEET_WORKER_LOOP(plain);
+}
+
+/* The same tile with a weight pipeline. A task of a workgroup has a stream of no stage up to two rings, another one in each
+   step. Some tasks take half of it, or nothing, and some streams wait for their task, for the one before, or for the step
+   before. */
+#define FED_BYTES 1024u
+#define FED_RING 3u
+#define FED_STARTS 64u
+#define FED_WORDS (FED_STARTS * 16 + FED_BYTES / 4)
+typedef plain fed;
+typedef struct fed_stream {
+    uint32_t first, stages, taken, waits;
+} fed_stream;
+FLEET_DEVICE fed_stream fed_stream_of(const fleet_ctx *ctx, const plain *args)
+{
+    const uint32_t cell = args->cell_of[ctx->task] + ctx->slice * args->parts + ctx->tile_index;
+    const uint32_t number = (cell * 0x9e3779b1u ^ ctx->epoch * 0x85ebca6bu) >> 8;
+    fed_stream s;
+    s.first = number / 64, s.waits = number % 8;
+    s.stages = number / 8 % (2 * FED_RING + 1);
+    s.taken = number / 64 % 4 == 0 ? s.stages / 2 : number / 64 % 8 == 1 ? 0 : s.stages;
+    return s;
+}
+FLEET_DEVICE const uint32_t *fed_at(const plain *args, fed_stream s, uint32_t stage)
+{
+    return args->fed + (s.first + stage) % FED_STARTS * 16;
+}
+FLEET_PRODUCER(feed, fed)
+{
+    const fed_stream s = fed_stream_of(&ctx, args);
+    (void)at;
+    if (s.waits == 0 && !fleet_producer_await_task(producer)) return;
+    if (s.waits == 1 && !fleet_producer_await_previous(producer)) return;
+    if (s.waits == 2 && !fleet_producer_await_step(producer)) return;
+    for (uint32_t i = 0; i < s.stages; i++)
+        fleet_producer_copy(producer, fed_at(args, s, i), FED_BYTES);
+}
+FLEET_TILE(feed, fed)
+{
+    const fed_stream s = fed_stream_of(&ctx, args);
+    (void)at;
+    if (ctx.group == FLEET_BLOCK && s.taken) {
+        fleet_consumer consumer = fleet_consumer_open(&ctx);
+        for (uint32_t i = 0; i < s.taken; i++) {
+            const uint32_t *stage = (const uint32_t *)fleet_stage_acquire(&consumer);
+            const uint32_t *want = fed_at(args, s, i);
+            uint32_t wrong = 0;
+            if (!stage) return fleet_consumer_status(&consumer);
+            for (uint32_t w = ctx.thread; w < FED_BYTES / 4; w += ctx.threads)
+                wrong |= stage[w] ^ want[w];
+            if (wrong) return FLEET_ERROR_DEVICE;
+            fleet_stage_release(&consumer, ctx.threads / fleet_wave_size());
+        }
+    }
+    return touch_cells(ctx, args);
+}
+#define FED_TILES(TILE, P) TILE(P, feed)
+FLEET_DISPATCH_WITH_PIPELINE(fed, FED_TILES, FED_TILES, FED_RING, FED_BYTES)
+FLEET_KERNEL(fed_kernel, fed, 256)
+{
+    FLEET_WORKER_LOOP(fed);
 }
 
 /* ---- a graph as data ---- */
@@ -659,6 +726,7 @@ typedef struct plain_rig {
     uint32_t first_cell[SPEC_GRIDS + 1], slices[SPEC_GRIDS];
     uint32_t first_epoch, epoch; /* epochs that have ended */
     uint32_t deep; /* 1: tasks read of all that comes before them, not of their producers only */
+    uint32_t fed;  /* 1: they have a weight pipeline */
     uint64_t rng;
     uint32_t *want;    /* runs by cell */
     uint32_t *earlier; /* cells of the last step */
@@ -666,7 +734,7 @@ typedef struct plain_rig {
     order *must; /* of one step */
     /* Where the run sets symbols: the values of each step, and after its cut. */
     spec_values step_values[SPEC_STEPS + 1], cut_values[SPEC_STEPS + 1];
-    size_t symbols_at;
+    size_t symbols_at, fed_at;
 } plain_rig;
 
 /* The shapes of a step in a launch with these symbols. */
@@ -789,6 +857,7 @@ static inline int plain_reset(test_run *t, plain_rig *r, uint32_t first_epoch)
     const uint32_t gen = r->w.single ? 0 : first_epoch & 1;
     uint32_t cell, w;
     memset(r->now, 0, r->words * 4);
+    for (w = 0; w < FED_WORDS; w++) r->now[r->fed_at + w] = w * 0x9e3779b1u;
     for (cell = 0; cell < r->w.n_cells; cell++) {
         for (w = 0; w < CELL_WORDS; w++)
             r->now[r->cells_at + (gen * r->w.n_cells + cell) * CELL_WORDS + w] =
@@ -821,6 +890,7 @@ static inline int plain_open(test_run *t, plain_rig *r, uint32_t first_epoch)
     r->from_at = plain_place(&at, (size_t)SPEC_TENSORS * SPEC_STEPS * SPEC_VALUES);
     r->symbols_at = plain_place(&at, (SPEC_STEPS + 1) * 2 * SPEC_SYMBOLS);
     r->reads_at = plain_place(&at, RIG_READS);
+    r->fed_at = plain_place(&at, FED_WORDS);
     r->words = at;
     r->now = (uint32_t *)malloc(at * 4);
     r->seen.began = (uint32_t *)malloc(n * 4 + 4), r->seen.ended = (uint32_t *)malloc(n * 4 + 4);
@@ -838,6 +908,7 @@ static inline int plain_open(test_run *t, plain_rig *r, uint32_t first_epoch)
     r->w.cell_of = memory + r->cell_of_at, r->w.first_read = memory + r->first_at;
     r->w.reads = memory + r->reads_at;
     r->w.symbols = (const int32_t *)memory + r->symbols_at;
+    r->w.fed = memory + r->fed_at;
     r->w.single = r->sp->declared;
     r->w.seen = &r->seen;
     r->launch = setting_launch_desc(&r->s);
@@ -1004,7 +1075,9 @@ static inline fleet_status plain_launch(test_run *t, plain_rig *r, const spec_va
     }
     r->launch.steps = steps;
     r->launch.host.seed = 1 + draw(&r->rng, 1000000);
-    status = fleet_launch(&r->state, &r->launch, FLEET_KERNEL_OF(plain_kernel), r->args);
+    status =
+        fleet_launch(&r->state, &r->launch,
+                     r->fed ? FLEET_KERNEL_OF(fed_kernel) : FLEET_KERNEL_OF(plain_kernel), r->args);
     if (!status) status = fleet_state_wait(&r->state, NULL);
     r->epoch += steps;
     return status;

@@ -548,7 +548,7 @@ host_implementations() {
     setup_stb
     [ -z "$implementations" ] || return 0
     implementations=$out
-    printf '#define FLEET_IMPLEMENTATION\n#include "fleet_sched.h"\n' >"$out/implementation.c"
+    printf '#include "tests/implementation.h"\n#include "fleet_sched.h"\n' >"$out/implementation.c"
     host_implementation asan "${asan[@]/-Og/-O1}"
     host_implementation tsan "${tsan[@]}"
     host_implementation plain "${plain[@]}"

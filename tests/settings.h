@@ -31,8 +31,22 @@ typedef struct setting {
     fleet_placement placement;
     uint64_t seed;
     uint32_t waves;
+    uint32_t start; /* FLEETI_TEST_START */
     fleet_host_engine engine;
 } setting;
+
+/* Where numbers that wrap begin from here on: at 0, or 32 before their sign or all of them wraps. FLEET_TEST_START: always
+   there. On a GPU it is a constant of the build. */
+static inline uint32_t start_at(uint32_t i)
+{
+#if defined(FLEET_HOST)
+    static const uint32_t starts[3] = {0, 0xffffffe0u, 0x7fffffe0u};
+    const char *given = getenv("FLEET_TEST_START");
+    test_start = given ? (uint32_t)strtoul(given, NULL, 0) : starts[i % 3];
+#endif
+    (void)i;
+    return FLEETI_TEST_START;
+}
 
 /* Engines to run in, first and last. Thread sanitizers do not follow coroutines. */
 static inline void setting_engines(fleet_host_engine *first, fleet_host_engine *last)
@@ -84,6 +98,7 @@ static inline int setting_get(uint32_t i, uint32_t few, setting *s)
     s->levels = shape % 3 == 2 ? 1 : 2;
     s->waves = 1 + shape % 2;
     if (shape >= few) return 0;
+    s->start = start_at(shape + (uint32_t)s->schedule);
 #if defined(FLEET_HIP)
     /* Chiplets are the hardware's: all workers, one each, unequal numbers. */
     if (shape >= 3 || fleet_topology_query(&s->topology)) return 0;
@@ -130,8 +145,9 @@ static inline void setting_print(const setting *s)
            s->unaware ? " unaware" : "", s->mixed, s->engine ? "deterministic" : "threads",
            s->topology.chiplets);
     for (k = 0; k < s->topology.chiplets; k++) printf(" %u", s->topology.units[k]);
-    printf(" units, workers %u, %u counter levels, placement %d, seed %llu, %u waves\n", s->workers,
-           s->levels, (int)s->placement, (unsigned long long)s->seed, s->waves);
+    printf(" units, workers %u, %u counter levels, placement %d, seed %llu, %u waves, start %#x\n",
+           s->workers, s->levels, (int)s->placement, (unsigned long long)s->seed, s->waves,
+           s->start);
 }
 
 /* Runs function(t, &setting, user) in every setting of this device, up to the first that fails. */

@@ -377,6 +377,7 @@ static void any_setting(setting *s, uint64_t *seed)
     s->seed = 1 + draw(seed, 1000000);
     s->levels = draw(seed, 4) ? 2 : 1;
     s->waves = 1 + draw(seed, 3);
+    s->start = start_at((uint32_t)*seed);
     s->early = draw(seed, 4) == 0;
     s->unaware = draw(seed, 4) == 0;
     s->unfused = s->schedule == FLEET_SCHEDULE_STATIC && draw(seed, 4) == 0;
@@ -710,6 +711,7 @@ static void one_graph(test_run *t, uint64_t number, tally *n)
     any_setting(&r->s, &seed);
     random_spec(&sp, &seed, &r->s, &o);
     r->sp = &sp;
+    r->fed = number % 3 == 0;
     n->graphs++;
     r->graph = spec_graph(&sp);
     if (fleet_graph_status(r->graph))

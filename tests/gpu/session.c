@@ -194,7 +194,7 @@ static void a_session_goes_on_after_a_refused_run(test_run *t)
     CHECK_STATUS(fleet_bind(&s.state, "n", 9, s.launch.stream), FLEET_OK);
     CHECK_STATUS(fleet_session_run(&s, &args, sizeof args), FLEET_ERROR_SYMBOL_UNBOUND);
     CHECK(!fleet_session_alloc(&s, 4));
-    CHECK_INT(fleet_state_epoch(&s.state), 0);
+    CHECK_INT(fleet_state_epoch(&s.state), FLEETI_TEST_START);
     CHECK_STATUS(fleet_session_wait(&s), FLEET_ERROR_SYMBOL_UNBOUND);
     CHECK_STATUS(fleet_session_run(&s, &args, sizeof args - 4), FLEET_ERROR_ARGUMENT);
     fleet_session_report(&s, text, sizeof text);

@@ -71,12 +71,18 @@ FLEET_DEVICE uint32_t task_first(const takes *args, uint32_t task, uint32_t span
                                             : first_word(task, span);
 }
 
+/* The step of the state, from 1 on. */
+FLEET_DEVICE uint32_t step_of(const fleet_ctx *ctx)
+{
+    return ctx->epoch - FLEETI_TEST_START;
+}
+
 /* For a task that another worker runs, mostly; and some take their time. */
 FLEET_TILE(choose, takes)
 {
     const uint32_t task = (uint32_t)(ctx.symbols[0] - 1 - at[0]);
     for (uint32_t i = 0; i < task % 32; i++) fleet_barrier(&ctx);
-    if (ctx.thread == 0) args->chosen[task] = first_word(task + 1000 * ctx.epoch, 0);
+    if (ctx.thread == 0) args->chosen[task] = first_word(task + 1000 * step_of(&ctx), 0);
     return FLEET_OK;
 }
 
@@ -198,7 +204,7 @@ FLEET_TILE(take, takes)
         status = take_pieces(&ctx, args, task, &sum);
     fleet_add_relaxed_device(args->sums + 2 * task, sum);
     fleet_barrier(&ctx);
-    if (ctx.thread == 0) fleet_store_relaxed_device(args->sums + 2 * task + 1, ctx.epoch);
+    if (ctx.thread == 0) fleet_store_relaxed_device(args->sums + 2 * task + 1, step_of(&ctx));
     return status;
 }
 
@@ -261,22 +267,22 @@ FLEET_DEVICE uint32_t *left_at(const takes *args, uint32_t task, uint32_t epoch)
 FLEET_TILE(leave, takes)
 {
     const uint32_t task = (uint32_t)(ctx.symbols[0] - 1 - at[0]);
-    uint32_t *left = left_at(args, task, ctx.epoch);
+    uint32_t *left = left_at(args, task, step_of(&ctx));
     for (uint32_t i = 0; i < task % 32; i++) fleet_barrier(&ctx);
-    for (uint32_t w = ctx.thread; w < left_words(task, ctx.epoch); w += ctx.threads)
-        left[w] = left_word(task, ctx.epoch, w);
+    for (uint32_t w = ctx.thread; w < left_words(task, step_of(&ctx)); w += ctx.threads)
+        left[w] = left_word(task, step_of(&ctx), w);
     return FLEET_OK;
 }
 FLEET_PRODUCER(recall, takes)
 {
-    const uint32_t *left = left_at(args, (uint32_t)at[0], ctx.epoch - 1);
+    const uint32_t *left = left_at(args, (uint32_t)at[0], step_of(&ctx) - 1);
     if (fleet_producer_await_step(producer))
         fleet_producer_copy(producer, left, 4 * fleet_load_coherent4(left));
 }
 FLEET_TILE(recall, takes)
 {
     const uint32_t task = (uint32_t)at[0], most = args->stage_bytes / 4;
-    const uint32_t words = left_words(task, ctx.epoch - 1);
+    const uint32_t words = left_words(task, step_of(&ctx) - 1);
     fleet_consumer consumer = fleet_consumer_open(&ctx);
     uint32_t sum = 0;
     for (uint32_t from = 0; from < words; from += most) {
@@ -576,7 +582,8 @@ static int stand_begin(test_run *t, const setting *s, graph_kind kind, uint32_t 
     o->seen.recalled = o->seen.parts + MOST_TASKS;
     o->seen.left = (uint32_t *)o->left;
     o->seen.bad = bad;
-    o->seen.ring_stages = is_wide ? (uint32_t)fleeti_set_wide_stages : (uint32_t)fleeti_set_takes_stages;
+    o->seen.ring_stages =
+        is_wide ? (uint32_t)fleeti_set_wide_stages : (uint32_t)fleeti_set_takes_stages;
     o->seen.stage_bytes =
         is_wide ? (uint32_t)fleeti_set_wide_stage_bytes : (uint32_t)fleeti_set_takes_stage_bytes;
     o->kernel = is_wide ? FLEET_KERNEL_OF(wide_kernel) : FLEET_KERNEL_OF(takes_kernel);

@@ -1,9 +1,9 @@
 /* The task that the waves of a workgroup have begun, posted for the producer of the weight pipeline where nothing else tells
    it: fleeti_pipeline_begun and fleeti_produce_posted of fleet_sched.h, a sequence lock.
 
-   The writer posts TASKS tasks one after the other, and does not wait for the reader: it stores 0 in POST, then the WORDS
-   words of the task, then its number in POST. The reader looks at POST, loads the words, and looks at POST again. It takes
-   the task if it found the same number twice.
+   The writer posts TASKS tasks one after the other, and does not wait for the reader: it stores in POST a number that is
+   half the range away, which is none of a later task, then the WORDS words of the task, then its number in POST. The reader
+   looks at POST, loads the words, and looks at POST again. It takes the task if it found the same number twice.
 
    Checked: the words that the reader takes are those of that task; the last task is taken.
 
@@ -12,10 +12,10 @@
 
      holds three_tasks
      holds three_words -DWORDS=3 -DTASKS=2
-     twin no_order_after_0 -DBROKEN_NO_ORDER_AFTER_0: assertion violated
+     twin no_order_after_mark -DBROKEN_NO_ORDER_AFTER_MARK: assertion violated
      twin no_order_before_look -DBROKEN_NO_ORDER_BEFORE_LOOK: assertion violated
      twin no_release -DBROKEN_NO_RELEASE: assertion violated
-     twin no_0 -DBROKEN_NO_0: assertion violated
+     twin no_mark -DBROKEN_NO_MARK: assertion violated
      twin no_second_look -DBROKEN_NO_SECOND_LOOK: assertion violated */
 
 #ifndef TASKS
@@ -64,11 +64,11 @@ active proctype writer()
     byte task = 1, i, k;
     do
     :: task <= TASKS ->
-#ifndef BROKEN_NO_0
+#ifndef BROKEN_NO_MARK
         order(); /* a release */
-        store(POST, 0);
+        store(POST, task + 128);
 #endif
-#ifndef BROKEN_NO_ORDER_AFTER_0
+#ifndef BROKEN_NO_ORDER_AFTER_MARK
         order();
 #endif
         for (i : 0 .. (WORDS - 1)) { store(i, task) }
@@ -89,7 +89,7 @@ active proctype reader()
     :: last < TASKS ->
         post = lds[POST]; /* an acquire: the loads below come after it */
         if
-        :: post != 0 && post != last ->
+        :: post > last && post < 128 ->
             do
             :: !(looked & 1) -> got[0] = lds[0]; looked = looked | 1
             :: !(looked & 2) -> got[1] = lds[1]; looked = looked | 2

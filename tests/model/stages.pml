@@ -66,7 +66,8 @@ byte missing[SLOTS] = WAVES; /* arrivals until the phase ends */
 byte turn;
 byte reading[SLOTS]; /* waves that read it */
 
-byte entry_tag[ENTRIES], entry_slot[ENTRIES], entry_use[ENTRIES], entry_end[ENTRIES];
+byte entry_tag[ENTRIES] = 255; /* of no task */
+byte entry_slot[ENTRIES], entry_use[ENTRIES], entry_end[ENTRIES];
 byte begun;
 bit quit, producer_left;
 byte at_barrier, barrier_round;
@@ -123,13 +124,13 @@ end:
 /* fleeti_producer_task_ended, fleeti_producer_stage_abandoned. */
 #define ENDED(task) (begun > (task) + 1)
 #define ENTRY(task) ((task) % ENTRIES)
+#define CURRENT ENTRY(begun + ENTRIES - 1)
 #ifdef BROKEN_WAITS_FOR_TAKERS
 #define LEFT ENDED(task)
 #else
 #define LEFT                                                                                       \
-    (ENDED(task) || (begun && entry_use[ENTRY(begun + ENTRIES - 1)] * SLOTS +                      \
-                                      entry_slot[ENTRY(begun + ENTRIES - 1)] >                     \
-                                  (use - 1) * SLOTS + slot))
+    (ENDED(task) || (entry_tag[CURRENT] == begun &&                                                \
+                     entry_use[CURRENT] * SLOTS + entry_slot[CURRENT] > (use - 1) * SLOTS + slot))
 #endif
 
 proctype producer()
