@@ -8,9 +8,11 @@
 
 #include <time.h>
 
+#define MAX_WORKERS 1024u /* on the CPU, where each is a thread */
+
 /* Divides the device's workers into chiplets, if their number is not 0. On the CPU there are `workers` workers in all (0:
-   one for each processor), and a CHIPLET schedule's schedulers get workers of their own. 1: `chiplets` is refused; with
-   an error and 0 the device is at fault. */
+   one for each processor), and a CHIPLET schedule's schedulers get workers of their own. 1: an argument is refused;
+   with an error and 0 the device is at fault. */
 static int topology_refused(fleet_topology *t, uint32_t chiplets, uint32_t workers,
                             fleet_schedule schedule, char *error)
 {
@@ -23,11 +25,20 @@ static int topology_refused(fleet_topology *t, uint32_t chiplets, uint32_t worke
 #if defined(FLEET_HOST)
     if (!x) x = 1;
     all = fleet_host_machine().workers;
+    if (workers > MAX_WORKERS || (workers && workers < x)) {
+        snprintf(error, ERROR_BYTES, "--workers %u: at least %u here, at most %u", workers, x,
+                 MAX_WORKERS);
+        return 1;
+    }
     if (workers) all = workers;
     if (all < x) all = x;
     if (schedule == FLEET_SCHEDULE_CHIPLET) all += x;
 #else
-    FLEET_UNUSED(workers), FLEET_UNUSED(schedule);
+    FLEET_UNUSED(schedule);
+    if (workers) {
+        snprintf(error, ERROR_BYTES, "--workers %u: a GPU has as many as it has", workers);
+        return 1;
+    }
 #endif
     if (x && x != t->chiplets) {
         if (t->private_l2) {

@@ -36,7 +36,7 @@ typedef struct options {
     const char *dir, *prompts, *schedule, *check, *trace, *prompt, *prompt_file, *system;
     uint32_t batch, chiplets, tile_rows, steps, context, prefill_rows, share_prefixes,
         random_weights, bench, help;
-    uint32_t chat, no_thinking, ignore_eos, top_k, seed, ranks, rank_limit;
+    uint32_t chat, no_thinking, ignore_eos, top_k, seed, ranks, rank_limit, workers;
     float temperature, top_p, min_p;
 } options;
 
@@ -105,6 +105,9 @@ static const char usage[] =
     "                      unaware: 16)\n"
     "  --chiplets N        virtual chiplets, where the device's L2 is one (default: as the device "
     "has)\n"
+    "  --workers N         threads that run tiles, on the CPU (default: the processors that the "
+    "process may use,\n"
+    "                      by its affinity and the CPU quota of its cgroup)\n"
     "  --ranks N           tensor-parallel over N processes; needs -DFLEET_MPI (mpirun -n N qwen3 "
     "...) or, on\n"
     "                      GPUs, -DFLEET_IPC (FLEET_RANK=0 FLEET_RANKS=N FLEET_PEERS_FILE=NEW "
@@ -116,9 +119,9 @@ static const char usage[] =
     "  --bench             also measures what a plain read of memory reaches, to compare with\n"
     "  --check FILE        runs the cases of an expected.json instead, and compares tokens and "
     "logits;\n"
-    "                      with --schedule, --chiplets, --tile-rows, --ranks, --rank-limit and "
-    "--prefill-rows "
-    "only\n"
+    "                      with --schedule, --chiplets, --workers, --tile-rows, --ranks, "
+    "--rank-limit and\n"
+    "                      --prefill-rows only\n"
     "  --trace FILE        writes the last step's timeline, .svg or .json for Perfetto; needs "
     "-DFLEET_TRACE\n"
     "  --help\n"
@@ -167,6 +170,7 @@ static const option known[] = {
     {"--trace", OPTION_TEXT, offsetof(options, trace), 0},
     {"--batch", OPTION_COUNT, offsetof(options, batch), 0},
     {"--chiplets", OPTION_COUNT, offsetof(options, chiplets), 1},
+    {"--workers", OPTION_COUNT, offsetof(options, workers), 1},
     {"--tile-rows", OPTION_COUNT, offsetof(options, tile_rows), 1},
     {"--steps", OPTION_COUNT, offsetof(options, steps), 0},
     {"--context", OPTION_COUNT, offsetof(options, context), 0},
@@ -855,7 +859,8 @@ static int run(program *a, int argc, char **argv)
         return flush_tokens();
     }
     a->desc.tile_rows = a->o.tile_rows;
-    a->desc.chiplets = a->o.chiplets, a->desc.context = a->o.context;
+    a->desc.chiplets = a->o.chiplets, a->desc.workers = a->o.workers;
+    a->desc.context = a->o.context;
     a->desc.steps = a->o.steps ? a->o.steps : TOKEN_STEPS;
     a->desc.prefill_rows = a->o.prefill_rows, a->desc.draws = a->o.temperature > 0;
     if (a->desc.draws && !a->o.seed) {

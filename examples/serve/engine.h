@@ -63,6 +63,7 @@ typedef struct engine_desc {
     uint32_t batch;   /* jobs that are decoded together, at most */
     uint32_t chunk;   /* tokens of a prompt in a step, at most; 0: as the engine sees fit */
     uint32_t queue;   /* jobs that wait, at most, in each class */
+    uint32_t workers; /* threads, on the CPU; 0: one for each processor that the process may use */
     void (*on_event)(void *user, const engine_event *event);
     void *user;
 } engine_desc;

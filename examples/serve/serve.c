@@ -20,7 +20,7 @@ enum {
 
 typedef struct options {
     const char *dir, *host, *port, *name, *key_file, *log, *trace;
-    uint32_t context, batch, chunk, queue, body, connections, seconds, help;
+    uint32_t context, batch, chunk, queue, body, connections, seconds, workers, help;
 } options;
 
 static const char help_text[] =
@@ -36,6 +36,9 @@ static const char help_text[] =
     "                      fewer positions)\n"
     "  --batch N           requests that are decoded together (default 16)\n"
     "  --chunk N           tokens of a prompt in a step (default: what the batch leaves of 64)\n"
+    "  --workers N         threads that run tiles, on the CPU (default: the processors that the "
+    "process\n"
+    "                      may use, by its affinity and the CPU quota of its cgroup)\n"
     "  --queue N           requests of each class that may wait (default 256)\n"
     "  --body N            bytes of a request's body, at most (default 1048576)\n"
     "  --connections N     at most (default 1024)\n"
@@ -76,6 +79,7 @@ static const option known_options[] = {
     {"--context", offsetof(options, context), 1u << 24},
     {"--batch", offsetof(options, batch), 64},
     {"--chunk", offsetof(options, chunk), 256},
+    {"--workers", offsetof(options, workers), 1024},
     {"--queue", offsetof(options, queue), 1u << 20},
     {"--body", offsetof(options, body), 1u << 28},
     {"--connections", offsetof(options, connections), 1u << 16},
@@ -209,7 +213,7 @@ static int run(server *s, int argc, char **argv)
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN);
     desc.dir = o.dir, desc.context = o.context, desc.batch = o.batch, desc.chunk = o.chunk;
-    desc.queue = o.queue;
+    desc.queue = o.queue, desc.workers = o.workers;
     desc.on_event = server_event, desc.user = s;
     s->e = engine_open(&desc, error, sizeof error);
     if (!s->e) return stop(SERVE_REFUSED, "%s", error);
