@@ -1030,6 +1030,9 @@ FLEET_DEVICE void fleeti_publish_system(uint32_t *at, uint32_t value);
 FLEET_DEVICE void fleeti_post_order(void);
 FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value);
 FLEET_DEVICE uint32_t fleeti_cycles(void);
+/* The clock of a wait's limit, in ticks of fleet_clock_ticks, and in *since, which is 0 at first, when the wait began. On the
+   CPU it stands still while the process does not run, or any wave makes progress (>>host). */
+FLEET_DEVICE uint64_t fleeti_limit_clock(uint64_t *since);
 /* After a failed poll of `at` (null: of anything). */
 FLEET_DEVICE fleet_status fleeti_pause(const void *at, uint32_t *tries);
 /* After a failed poll of a word that the host changes. It wakes after a microsecond or so, and leaves the bus to others
@@ -1424,6 +1427,12 @@ FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value)
 FLEET_DEVICE uint64_t fleet_clock_ticks(void)
 {
     return __builtin_amdgcn_s_memrealtime();
+}
+FLEET_DEVICE uint64_t fleeti_limit_clock(uint64_t *since)
+{
+    const uint64_t now = fleet_clock_ticks();
+    if (*since == 0) *since = now;
+    return now;
 }
 FLEET_DEVICE uint32_t fleeti_cycles(void)
 {
@@ -2231,6 +2240,12 @@ FLEET_DEVICE uint64_t fleet_clock_ticks(void)
     __asm__ volatile("mov.u64 %0,%%globaltimer;" : "=l"(t));
     return t;
 }
+FLEET_DEVICE uint64_t fleeti_limit_clock(uint64_t *since)
+{
+    const uint64_t now = fleet_clock_ticks();
+    if (*since == 0) *since = now;
+    return now;
+}
 FLEET_DEVICE uint32_t fleeti_cycles(void)
 {
     uint32_t t;
@@ -2845,10 +2860,13 @@ fleet_status fleeti_host_park(const void *at, uint32_t *tries);
 /* After a failed poll of a word that another thread of the process changes: the agent can always go on. */
 void fleeti_host_pause(uint32_t *tries);
 uint64_t fleeti_host_clock(void);
+/* The calling agent has published something, by so many RMWs: it makes progress. */
+void fleeti_host_progress(uint32_t rmws);
+/* 1 + how long no agent of the launch has made progress although it could. */
+uint64_t fleeti_host_stalled(void);
 void fleeti_host_drain(void);
 void fleeti_host_release(fleet_scope scope);
 void fleeti_host_acquire(fleet_scope scope);
-void fleeti_host_count_rmw(void);
 void fleeti_host_order(void); /* a fence for all loads and stores of the agent */
 
 FLEET_C_END
@@ -3063,6 +3081,7 @@ FLEET_DEVICE void fleet_store_relaxed_system(uint32_t *at, uint32_t value)
 FLEET_DEVICE void fleeti_publish_device(uint32_t *at, uint32_t value)
 {
     fleeti_host_yield();
+    fleeti_host_progress(0);
     __atomic_store_n(at, value, __ATOMIC_RELEASE);
     fleeti_host_wake(at);
 }
@@ -3081,7 +3100,7 @@ FLEET_DEVICE uint32_t fleeti_rmw_device(uint32_t *at, uint32_t value)
 {
     uint32_t old;
     fleeti_host_yield();
-    fleeti_host_count_rmw();
+    fleeti_host_progress(1);
     old = __atomic_fetch_add(at, fleeti_host_addend(value), __ATOMIC_ACQ_REL);
     fleeti_host_wake(at);
     return old;
@@ -3140,12 +3159,19 @@ FLEET_DEVICE void fleeti_post_order(void) {}
 FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value)
 {
     fleeti_host_yield();
+    fleeti_host_progress(0);
     __atomic_store_n(at, value, __ATOMIC_RELEASE);
     fleeti_host_wake(at);
 }
 FLEET_DEVICE uint64_t fleet_clock_ticks(void)
 {
     return fleeti_host_clock();
+}
+FLEET_DEVICE uint64_t fleeti_limit_clock(uint64_t *since)
+{
+    const uint64_t now = fleeti_host_stalled();
+    if (*since == 0 || now < *since) *since = now; /* after progress the wait begins anew */
+    return now;
 }
 FLEET_DEVICE uint32_t fleeti_cycles(void)
 {
@@ -3357,6 +3383,7 @@ FLEET_DEVICE uint32_t fleeti_lds_acquire(fleeti_lds lds, uint32_t word)
 FLEET_DEVICE void fleeti_lds_release(fleeti_lds lds, uint32_t word, uint32_t value)
 {
     fleeti_host_yield();
+    fleeti_host_progress(0);
     __atomic_store_n(lds + word, value, __ATOMIC_RELEASE);
     fleeti_host_wake(lds + word);
 }
@@ -3367,6 +3394,7 @@ FLEET_DEVICE void fleeti_lds_order(void)
 FLEET_DEVICE void fleeti_lds_add_release(fleeti_lds lds, uint32_t word, uint32_t value)
 {
     fleeti_host_yield();
+    fleeti_host_progress(0);
     __atomic_fetch_add(lds + word, value, __ATOMIC_RELEASE);
     fleeti_host_wake(lds + word);
 }
@@ -3691,8 +3719,7 @@ FLEET_DEVICE fleet_status fleeti_check_watch(const fleet_watch *watch, const voi
         uint32_t stop = fleet_load_relaxed_device(watch->stop);
         if (stop) return (fleet_status)stop;
     }
-    now = fleet_clock_ticks();
-    if (*since == 0) *since = now;
+    now = fleeti_limit_clock(since);
     late = watch->limit_ticks && now - *since > watch->limit_ticks;
     if (watch->peers) {
         const fleet_status status = fleeti_check_peers(watch, at, tries, now - *since);
@@ -4058,8 +4085,7 @@ FLEET_DEVICE uint32_t fleeti_pipeline_timed_out(const fleeti_pipeline *s, uint64
     return 0;
 #else
     const uint64_t limit = fleeti_pipeline_word64(s, FLEETI_PIPELINE_LIMIT),
-                   now = fleet_clock_ticks();
-    if (!*since) *since = now;
+                   now = fleeti_limit_clock(since);
     return limit && now - *since > limit;
 #endif
 }
@@ -5126,6 +5152,13 @@ typedef struct fleeti_agent {
     uint32_t position;      /* in engine->runnable or engine->parked */
     uint32_t woken_to_look; /* no other agent can run: it should check its watch */
     uint32_t idle_parks;    /* parks since the deadlock was detected */
+    /* Only it writes these. */
+    fleet_host_stats stats;
+    uint64_t progress; /* what it has published */
+    fleeti_barrier_state
+        *barrier; /* it waits there while that has this generation; null: nowhere */
+    uint32_t generation, ended;
+    uint64_t seen_polls, seen_progress; /* by the last look (fleeti_look) */
 } fleeti_agent;
 
 struct fleeti_engine {
@@ -5137,12 +5170,16 @@ struct fleeti_engine {
     fleeti_workgroup *groups;
     fleet_host_stats stats;
     /* threads engine */
-    pthread_mutex_t start; /* held until all threads exist */
-    uint32_t spins;        /* failed polls of a wave before it yields its core */
-    uint32_t cancelled;    /* not all threads could be created: none of them runs the kernel */
+    pthread_mutex_t start;            /* held until all threads exist */
+    uint32_t spins;                   /* failed polls of a wave before it yields its processor */
+    uint32_t longest_us;              /* it sleeps so long at once, at most */
+    uint32_t asked;                   /* 1: for the quota of processors */
+    pthread_mutex_t look;             /* of these three: */
+    uint64_t looked_at, ran, stalled; /* ns: last look, time of processors then, without progress */
+    uint32_t cancelled; /* not all threads could be created: none of them runs the kernel */
     /* deterministic engine */
     ucontext_t home;
-    uint64_t rng, clock;
+    uint64_t rng, clock, progressed; /* progressed: the clock at the last progress */
     fleeti_agent **runnable, **parked;
     uint32_t n_runnable, n_parked;
     /* All parked agents were woken to check their watches, and nothing has changed since. */
@@ -5213,13 +5250,17 @@ void *fleeti_host_dynamic_lds(void)
     return fleeti_self->group->lds + FLEETI_STATIC_LDS;
 }
 
-static void fleeti_count(uint64_t *counter)
+/* Counters that one agent writes, and others may read. */
+static void fleeti_count(uint64_t *counter, uint64_t n)
 {
-    __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(counter, __atomic_load_n(counter, __ATOMIC_RELAXED) + n, __ATOMIC_RELAXED);
 }
-void fleeti_host_count_rmw(void)
+void fleeti_host_progress(uint32_t rmws)
 {
-    fleeti_count(&fleeti_self->engine->stats.rmws);
+    fleeti_count(&fleeti_self->stats.rmws, rmws);
+    fleeti_count(&fleeti_self->progress, 1);
+    if (fleeti_deterministic(fleeti_self->engine))
+        fleeti_self->engine->progressed = fleeti_self->engine->clock;
 }
 
 /* ---- the deterministic engine ---- */
@@ -5308,26 +5349,61 @@ void fleeti_host_wake(const void *at)
 #else
 #define FLEETI_RELAX() ((void)0)
 #endif
-/* Some 3 ms, the slice that another process gets when a core is yielded. */
+/* Some 3 ms, the slice that another process gets when a processor is yielded. */
 #define FLEETI_SPINS 65536u
+#define FLEETI_YIELDS 32u /* after the spins */
+#define FLEETI_SLEEP_US                                                                            \
+    20u /* first; after each 16 sleeps twice as long: a sixteenth of the wait at most */
+#define FLEETI_LONGEST_US 250u
+
+static void fleeti_sleep_us(uint32_t us)
+{
+    struct timeval pause;
+    pause.tv_sec = 0, pause.tv_usec = (int)us;
+    select(0, NULL, NULL, NULL, &pause);
+}
+
+/* How waves wait where so many of them can run at once. With more waves than processors a wave that spins keeps another one
+   from its work, and many sleepers take turns: they wake so seldom that together they cost a processor little. */
+static void fleeti_set_patience(fleeti_engine *e, uint32_t workers)
+{
+    const uint32_t each = (e->n_agents + workers - 1) / workers;
+    __atomic_store_n(&e->spins, e->n_agents <= workers ? FLEETI_SPINS : 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&e->longest_us, FLEETI_LONGEST_US * (each < 16 ? each : 16), __ATOMIC_RELAXED);
+}
+
+/* A wave of the threads engine has polled in vain, *tries times. */
+static void fleeti_rest(fleeti_engine *e, uint32_t *tries)
+{
+    const uint32_t spins = __atomic_load_n(&e->spins, __ATOMIC_RELAXED), more = *tries - spins;
+    uint32_t us, longest, doublings;
+    if (*tries <= spins) {
+        FLEETI_RELAX();
+        return;
+    }
+    if (more <= FLEETI_YIELDS) {
+        sched_yield();
+        return;
+    }
+    /* A launch whose waits are short need not know. */
+    if (!__atomic_exchange_n(&e->asked, 1, __ATOMIC_RELAXED))
+        fleeti_set_patience(e, fleet_host_machine().workers);
+    doublings = more / 64u / 16;
+    us = FLEETI_SLEEP_US << (doublings < 8 ? doublings : 8);
+    longest = __atomic_load_n(&e->longest_us, __ATOMIC_RELAXED);
+    fleeti_sleep_us(us < longest ? us : longest);
+    /* Each sleep ends with a look at what ends the wait. */
+    *tries = (*tries / 64u + 1) * 64u;
+}
 
 fleet_status fleeti_host_park(const void *at, uint32_t *tries)
 {
     fleeti_agent *a = fleeti_self;
     fleeti_engine *e = a->engine;
-    fleeti_count(&e->stats.polls);
+    fleeti_count(&a->stats.polls, 1);
     *tries += 1;
     if (!fleeti_deterministic(e)) {
-        const uint32_t yields = *tries - e->spins;
-        if (*tries <= e->spins) {
-            FLEETI_RELAX();
-        } else if (yields % 64 < 48) {
-            sched_yield();
-        } else { /* more waves than cores: leave the cores to waves that have work */
-            struct timeval pause;
-            pause.tv_sec = 0, pause.tv_usec = yields < 256 ? 20 : 200; /* after some 5 ms */
-            select(0, NULL, NULL, NULL, &pause);
-        }
+        fleeti_rest(e, tries);
         return FLEET_OK;
     }
     if (e->deadlock) {
@@ -5350,14 +5426,13 @@ fleet_status fleeti_host_park(const void *at, uint32_t *tries)
 void fleeti_host_pause(uint32_t *tries)
 {
     fleeti_engine *e = fleeti_self->engine;
+    fleeti_host_progress(0); /* the host may take any time */
     if (!fleeti_deterministic(e)) {
         (void)fleeti_host_park(NULL, tries);
         return;
     }
     if (e->n_runnable == 1) {
-        struct timeval pause;
-        pause.tv_sec = 0, pause.tv_usec = 20;
-        select(0, NULL, NULL, NULL, &pause);
+        fleeti_sleep_us(20);
         /* A word may have changed between an agent's poll and its parking, which fleeti_next_agent finds where no agent can
            run: this one always can. */
         while (e->n_parked) fleeti_wake(e, e->parked[e->n_parked - 1]);
@@ -5424,6 +5499,62 @@ static fleet_status fleeti_run_deterministic(fleeti_engine *e)
     return status;
 }
 
+/* ---- the threads engine: the clock of limits ---- */
+
+/* A limit ends waits that nothing will end. Time alone does not tell: the process may have been stopped, and on a busy machine
+   the wave that is waited for may not have run. So waves that wait look at all waves, now and then, and count the time since
+   the last look only
+     - up to FLEETI_LONGEST_LOOK_NS: beyond it the process, or this wave, has not run;
+     - if no wave has published anything, which would begin the count anew;
+     - as a whole if each wave has polled since, waits at a barrier or has ended, and else the time that each of the others can
+       have had a processor, but not less than a sixteenth: a tile may also sleep for ever. */
+#define FLEETI_LOOK_NS 10000000u
+#define FLEETI_LONGEST_LOOK_NS 40000000u
+#define FLEETI_LEAST_SHARE 16u
+
+static uint64_t fleeti_time_ns(void)
+{
+    struct timespec now;
+    timespec_get(&now, TIME_UTC);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+/* What all threads of the process have had of the processors. */
+static uint64_t fleeti_process_ns(void)
+{
+    return (uint64_t)clock() * (uint64_t)(1000000000 / CLOCKS_PER_SEC);
+}
+
+/* Whether it polls in vain, or waits for waves that have not arrived yet, or has ended. */
+static uint32_t fleeti_only_waits(const fleeti_agent *a, uint64_t polls)
+{
+    const fleeti_barrier_state *m = __atomic_load_n(&a->barrier, __ATOMIC_RELAXED);
+    return polls != a->seen_polls || __atomic_load_n(&a->ended, __ATOMIC_RELAXED) ||
+           (m && __atomic_load_n(&m->generation, __ATOMIC_RELAXED) ==
+                     __atomic_load_n(&a->generation, __ATOMIC_RELAXED));
+}
+
+static void fleeti_look(fleeti_engine *e, uint64_t now)
+{
+    const uint64_t ran = fleeti_process_ns(), since = now - e->looked_at;
+    uint64_t counts = since < FLEETI_LONGEST_LOOK_NS ? since : FLEETI_LONGEST_LOOK_NS;
+    uint64_t busy = 0, progress = 0;
+    for (uint32_t i = 0; i < e->n_agents; i++) {
+        fleeti_agent *a = &e->agents[i];
+        const uint64_t polls = __atomic_load_n(&a->stats.polls, __ATOMIC_RELAXED),
+                       published = __atomic_load_n(&a->progress, __ATOMIC_RELAXED);
+        busy += !fleeti_only_waits(a, polls);
+        progress += published - a->seen_progress;
+        a->seen_polls = polls, a->seen_progress = published;
+    }
+    if (busy) {
+        const uint64_t each = (ran - e->ran) / busy, least = counts / FLEETI_LEAST_SHARE;
+        if (each < counts) counts = each > least ? each : least;
+    }
+    __atomic_store_n(&e->stalled, progress ? 0 : e->stalled + counts, __ATOMIC_RELAXED);
+    __atomic_store_n(&e->looked_at, now, __ATOMIC_RELAXED);
+    e->ran = ran;
+}
+
 /* ---- the threads engine ---- */
 
 /* Sets the calling thread's time slice, and returns the one that it had; 0: leaves it, and that is what it returns where
@@ -5465,6 +5596,7 @@ static void *fleeti_thread_main(void *agent)
     pthread_mutex_lock(&e->start);
     pthread_mutex_unlock(&e->start);
     if (!e->cancelled) e->kernel(e->args);
+    __atomic_store_n(&fleeti_self->ended, 1, __ATOMIC_RELAXED);
     return NULL;
 }
 
@@ -5473,10 +5605,11 @@ static void *fleeti_thread_main(void *agent)
 static fleet_status fleeti_run_threads(fleeti_engine *e)
 {
     fleeti_agent *outside = fleeti_self;
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     uint64_t slice;
     uint32_t n = 1;
-    e->spins = cores >= 0 && e->n_agents <= (unsigned long)cores ? FLEETI_SPINS : 0;
+    fleeti_set_patience(e, fleeti_affinity());
+    e->looked_at = fleeti_time_ns(), e->ran = fleeti_process_ns();
+    pthread_mutex_init(&e->look, NULL);
     pthread_mutex_init(&e->start, NULL);
     pthread_mutex_lock(&e->start);
     while (n < e->n_agents &&
@@ -5488,11 +5621,13 @@ static fleet_status fleeti_run_threads(fleeti_engine *e)
         fleeti_self = &e->agents[0];
         slice = fleeti_set_slice(FLEETI_SLICE_NS);
         e->kernel(e->args);
+        __atomic_store_n(&fleeti_self->ended, 1, __ATOMIC_RELAXED);
         (void)fleeti_set_slice(slice);
         fleeti_self = outside;
     }
     for (uint32_t i = 1; i < n; i++) pthread_join(e->agents[i].thread, NULL);
     pthread_mutex_destroy(&e->start);
+    pthread_mutex_destroy(&e->look);
     return e->cancelled ? FLEET_ERROR_TOO_MANY_WORKERS : FLEET_OK;
 }
 
@@ -5544,10 +5679,13 @@ void fleeti_host_barrier(uint32_t waves)
         if (__atomic_load_n(&m->generation, __ATOMIC_ACQUIRE) != generation) return;
         sched_yield();
     }
+    __atomic_store_n(&a->generation, generation, __ATOMIC_RELAXED);
+    __atomic_store_n(&a->barrier, m, __ATOMIC_RELAXED);
     pthread_mutex_lock(&g->lock);
     while (__atomic_load_n(&m->generation, __ATOMIC_ACQUIRE) == generation)
         pthread_cond_wait(&g->all_here, &g->lock);
     pthread_mutex_unlock(&g->lock);
+    __atomic_store_n(&a->barrier, NULL, __ATOMIC_RELAXED);
 }
 
 uint32_t *fleeti_host_words(void)
@@ -5557,10 +5695,21 @@ uint32_t *fleeti_host_words(void)
 
 uint64_t fleeti_host_clock(void)
 {
-    struct timespec now;
     if (fleeti_deterministic(fleeti_self->engine)) return fleeti_self->engine->clock += 100;
-    timespec_get(&now, TIME_UTC);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return fleeti_time_ns();
+}
+uint64_t fleeti_host_stalled(void)
+{
+    fleeti_engine *e = fleeti_self->engine;
+    uint64_t now;
+    if (fleeti_deterministic(e)) return 1 + (e->clock += 100) - e->progressed;
+    now = fleeti_time_ns();
+    if (now - __atomic_load_n(&e->looked_at, __ATOMIC_RELAXED) >= FLEETI_LOOK_NS &&
+        !pthread_mutex_trylock(&e->look)) {
+        fleeti_look(e, now);
+        pthread_mutex_unlock(&e->look);
+    }
+    return 1 + __atomic_load_n(&e->stalled, __ATOMIC_RELAXED);
 }
 
 void fleeti_host_drain(void)
@@ -5580,14 +5729,15 @@ void fleeti_host_release(fleet_scope scope)
 {
     fleeti_host_yield();
     if (fleeti_self->engine->instrument) fleeti_self->engine->instrument->release(scope);
-    fleeti_count(&fleeti_self->engine->stats.releases);
+    fleeti_count(&fleeti_self->stats.releases, 1);
 }
 void fleeti_host_acquire(fleet_scope scope)
 {
     fleeti_host_yield();
     if (fleeti_self->engine->instrument) fleeti_self->engine->instrument->acquire(scope);
-    fleeti_count(scope == FLEET_SCOPE_CHIPLET ? &fleeti_self->engine->stats.chiplet_acquires
-                                              : &fleeti_self->engine->stats.acquires);
+    fleeti_count(scope == FLEET_SCOPE_CHIPLET ? &fleeti_self->stats.chiplet_acquires
+                                              : &fleeti_self->stats.acquires,
+                 1);
 }
 
 fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_kernel_desc *d)
@@ -5632,6 +5782,12 @@ fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_k
     if (!status)
         status = fleeti_deterministic(&e) ? fleeti_run_deterministic(&e) : fleeti_run_threads(&e);
     if (e.instrument) e.stats.findings = e.instrument->end();
+    for (uint32_t i = 0; i < e.n_agents && e.agents; i++) {
+        const fleet_host_stats *from = &e.agents[i].stats;
+        e.stats.rmws += from->rmws, e.stats.polls += from->polls;
+        e.stats.releases += from->releases, e.stats.acquires += from->acquires;
+        e.stats.chiplet_acquires += from->chiplet_acquires;
+    }
     for (uint32_t b = 0; b < n_groups; b++) {
         pthread_mutex_destroy(&e.groups[b].lock);
         pthread_cond_destroy(&e.groups[b].all_here);

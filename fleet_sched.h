@@ -1958,7 +1958,9 @@ FLEET_DEVICE fleet_status fleeti_idle_until(const fleet_ctx *ctx, const uint32_t
                 status = fleeti_first((uint32_t)fleeti_check_watch(&watch, NULL, tries, &since));
         }
         /* Before any wait of the run is late again. Pair: fleeti_check_watch (edge 30). */
-        if (tries && ctx->thread == 0) fleeti_post64_device(&state->idle.word, fleet_clock_ticks());
+        since = 0;
+        if (tries && ctx->thread == 0)
+            fleeti_post64_device(&state->idle.word, fleeti_limit_clock(&since));
         /* Acquires what the host wrote before it changed the word. Pair: fleet_wake (edge 29). */
         fleeti_invalidate_system();
         if (status == FLEET_ERROR_ABORTED && ctx->thread == 0)
