@@ -67,7 +67,7 @@
        devices may read it.
 
    ERRORS
-       Functions return fleet_status. A graph keeps the first error of its building calls, with the file and line of
+       Functions return fleet_status. One that fails leaves zeros in its results. A graph keeps the first error of its building calls, with the file and line of
        the call. Later calls do nothing and return handles that are safe to pass on, so that building code needs no
        checks in between. fleet_graph_error returns the message, which names the object and what to change.
 */

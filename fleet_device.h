@@ -166,12 +166,12 @@
           release  fleet_ring_push: store; fleet_ring_try_push: drain, barrier of the wave, system write-back,
                    fleeti_publish_system
           carrier  the slot's sequence: number of the message + 1
-          acquire  fleet_ring_try_pop: fleeti_poll_system, system invalidate, barrier of the wave; fleet_ring_pop: load
+          acquire  fleet_ring_try_pop: fleeti_poll_system, system invalidate, barrier of the wave; fleeti_message_next: load
           red      A ring of messages; M ring of messages; N ring of messages; tests/gpu/messages.c under TSan; S request_ring
        27 room in such a ring. The reads of a message -> the push that overwrites its slot
-          release  fleet_ring_try_pop: barrier of the wave, fleeti_publish_system; fleet_ring_pop: store
-          carrier  the slot's sequence: number of the message + slots
-          acquire  fleet_ring_push: load; fleet_ring_try_push: fleeti_poll_system, only stores follow
+          release  fleet_ring_try_pop: barrier of the wave, fleeti_publish_system; fleeti_message_move: RMW
+          carrier  the number of the next message to be popped, in front of the slots
+          acquire  fleeti_message_next: load; fleeti_messages_room: fleeti_poll_system, only stores follow
           red      A ring of messages: room; N ring of messages; tests/gpu/messages.c under TSan; S request_ring
        28 symbol that a task sets. Its value and the shapes -> tasks of the next step; after a cut, of the grids after it
           release  fleeti_set_symbol_now: stores, then edges 1 and 9 of its task     carrier  the counters of its events
@@ -179,12 +179,12 @@
           red      tests/gpu/symbols.c, tests/gpu/random.c
        29 news from the host. What a host thread wrote -> the task that waits in fleet_idle
           release  fleet_wake: RMW     carrier  the host's word
-          acquire  fleet_idle: fleeti_poll_system, system invalidate, barrier     red  A idle wait; N idle wait
+          acquire  fleet_idle: fleeti_poll_system, system invalidate, barriers     red  A idle wait; N idle wait
        30 idle wait. That the boundary waits for the host -> waits that would time out; relaxed both ways: no data follows
           ends     fleet_idle; fleeti_check_watch     red  tests/gpu/symbols.c
        31 news of a server. Requests, cancels, stops and released events of host threads -> the boundary
-          release  fleeti_desk_changed: RMW     carrier  changes, cancels     acquire  fleeti_take_in
-          red      S server
+          release  fleeti_desk_changed: RMW     carrier  changes, cancels     acquire  fleeti_take_in: loads, barrier of the wave
+          red      S server; N news of a server
        32 event over ranks, system scope. Stores of one device's producers, to its own and to other memory -> every group on
           other devices that waits
           release  edges 1 and 2 up to the device's counter, at system scope; fleeti_arrive_for_peers: RMW; the last arrival
@@ -207,13 +207,16 @@
        36 turn of a pool's boundary, device scope. The table of requests, and what all tiles of that pool have stored -> the
           other pool's next boundary, and its tiles
           release  fleeti_turn_end: drain, write-back, fleeti_publish_device     carrier  turn
-          acquire  fleeti_await_pool: poll, invalidate     red  tests/host/pools_model.sh; serving_pools.c under TSan
+          acquire  fleeti_await_pool: poll, invalidate, barrier of the wave
+          red      N pools; tests/host/pools_model.sh; serving_pools.c under TSan
        37 lent layer, device scope. Its number and batch, and all that its tiles read -> tasks of either pool that take tiles
           release  fleet_server_share: drain, write-back, fleeti_publish_device     carrier  handed_out
-          acquire  fleet_share_next: poll, invalidate, barrier     red  tests/host/pools_model.sh; serving_pools.c under TSan
+          acquire  fleet_share_next: poll, invalidate, barriers
+          red      N pools; tests/host/pools_model.sh; serving_pools.c under TSan
        38 end of a lent layer, device scope. What its tiles have stored, and their reads -> pool 0's next boundary or layer
           release  fleet_share_next: each wave drains, barrier; write-back, an arrival     carrier  run
-          acquire  fleeti_await_pool: poll, invalidate, barrier     red  tests/host/pools_model.sh; serving_pools.c under TSan
+          acquire  fleeti_await_pool: poll, invalidate, barriers
+          red      N pools; tests/host/pools_model.sh; serving_pools.c under TSan
 
    ERRORS
        wait and test return a fleet_status to every thread of the group. Host functions return one.
@@ -1026,6 +1029,9 @@ FLEET_DEVICE void fleeti_add_arrival_system(uint32_t *at, uint32_t value);
    fleet_store_relaxed_device or _system. */
 FLEET_DEVICE void fleeti_publish_device(uint32_t *at, uint32_t value);
 FLEET_DEVICE void fleeti_publish_system(uint32_t *at, uint32_t value);
+/* An ordinary store of a word of a message. A host thread whose pop comes too late may load the word meanwhile, and drops
+   what it has loaded. */
+FLEET_DEVICE void fleeti_message_put(uint32_t *at, uint32_t value);
 /* Orders what a scheduler observed before what it posts next. */
 FLEET_DEVICE void fleeti_post_order(void);
 FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value);
@@ -1381,6 +1387,10 @@ FLEET_DEVICE void fleeti_publish_system(uint32_t *at, uint32_t value)
 {
     fleeti_drain();
     fleet_store_relaxed_system(at, value);
+}
+FLEET_DEVICE void fleeti_message_put(uint32_t *at, uint32_t value)
+{
+    *at = value;
 }
 FLEET_DEVICE uint32_t fleeti_poll_device(const uint32_t *at)
 {
@@ -2178,6 +2188,10 @@ FLEETI_PTX_STORE(fleet_store_relaxed_device, "st.relaxed.gpu.global.u32")
 FLEETI_PTX_STORE(fleet_store_relaxed_system, "st.relaxed.sys.global.u32")
 FLEETI_PTX_STORE(fleeti_publish_device, "st.release.gpu.global.u32")
 FLEETI_PTX_STORE(fleeti_publish_system, "st.release.sys.global.u32")
+FLEET_DEVICE void fleeti_message_put(uint32_t *at, uint32_t value)
+{
+    *at = value;
+}
 FLEETI_PTX_ADD(fleet_add_relaxed_device, "atom.add.relaxed.gpu.global.u32")
 FLEETI_PTX_ADD(fleet_add_relaxed_system, "atom.add.relaxed.sys.global.u32")
 FLEETI_PTX_LOAD(fleeti_poll_device, "ld.acquire.gpu.global.u32")
@@ -3088,6 +3102,10 @@ FLEET_DEVICE void fleeti_publish_device(uint32_t *at, uint32_t value)
 FLEET_DEVICE void fleeti_publish_system(uint32_t *at, uint32_t value)
 {
     fleeti_publish_device(at, value);
+}
+FLEET_DEVICE void fleeti_message_put(uint32_t *at, uint32_t value)
+{
+    __atomic_store_n(at, value, __ATOMIC_RELAXED);
 }
 /* What an RMW adds, hidden from the compiler: gcc 12 at -O2 lets the old value take the register of `value`, and then makes
    twice the old value of old + value, where several such sums meet. */
@@ -4822,6 +4840,7 @@ static fleet_status fleeti_rt(FLEETI_RT_ERROR error)
 fleet_status fleet_device_alloc(void **memory, size_t bytes)
 {
     if (!memory) return FLEET_ERROR_NULL;
+    *memory = NULL;
     return fleeti_rt(FLEETI_RT(Malloc)(memory, bytes ? bytes : 1)) ? FLEET_ERROR_MEMORY : FLEET_OK;
 }
 void fleet_device_free(void *memory)
@@ -4832,12 +4851,14 @@ void fleet_device_free(void *memory)
 fleet_status fleet_pinned_alloc(void **memory, void **device, size_t bytes)
 {
     fleet_status status;
+    if (memory) *memory = NULL;
+    if (device) *device = NULL;
     if (!memory || !device) return FLEET_ERROR_NULL;
     if (fleeti_rt(FLEETI_RT_PINNED(memory, bytes ? bytes : 1))) return FLEET_ERROR_MEMORY;
     status = fleeti_rt(FLEETI_RT(HostGetDevicePointer)(device, *memory, 0));
     if (status) {
         fleet_pinned_free(*memory);
-        *memory = NULL;
+        *memory = *device = NULL;
     }
     return status;
 }
@@ -5075,7 +5096,10 @@ void fleet_device_free(void *memory)
 }
 fleet_status fleet_pinned_alloc(void **memory, void **device, size_t bytes)
 {
-    fleet_status status = device ? fleeti_host_alloc(memory, bytes) : FLEET_ERROR_NULL;
+    fleet_status status;
+    if (memory) *memory = NULL;
+    if (device) *device = NULL;
+    status = device ? fleeti_host_alloc(memory, bytes) : FLEET_ERROR_NULL;
     if (!status) *device = *memory;
     return status;
 }

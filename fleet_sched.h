@@ -70,6 +70,7 @@
        pop. The table EDGES in fleet_device.h lists every such pair, and comments here give its numbers.
 
    ERRORS
+       A function that fails leaves zeros in its results, apart from what says why (fleet_state.message, fleet_server.field).
        A launch is asynchronous. fleet_state_wait and fleet_state_status return its status. A run that ends early (a
        tile fails, a deadline passes, the host aborts) poisons the state: later launches on it return at once until
        fleet_state_recover. fleet_state_report says which worker waited for which event.
@@ -786,24 +787,26 @@ FLEET_C_END
    direction: either host threads push with fleet_ring_push and one wave of the device pops with fleet_ring_try_pop,
    or that wave pushes with fleet_ring_try_push and host threads pop with fleet_ring_pop.
 
-   Each slot has a sequence number. For message n, which lies in slot n mod slots, it is n when the slot is free, n + 1
-   when it holds the message, and n + slots when the message has been read. All arithmetic wraps at 2^32.
+   Message n lies in slot n mod slots, which has a sequence number: n + 1 when the slot holds the message. In front of the
+   slots stands the number of the next message that the popping end reads. All arithmetic wraps at 2^32.
      edge 26  A push releases at system scope when it stores n + 1; the pop that reads n + 1 acquires at system scope.
               So the popping thread sees the message, and all else that the pushing thread had written to pinned memory
               (a prompt, say) or had seen before. Like any release of the device, it covers other waves of the workgroup
               once they have drained and passed a barrier (fleet_device.h).
-     edge 27  A pop stores n + slots after it has read the message; a push reads that before it overwrites the slot.
-   Words of messages are read and written by plain accesses in between.
+     edge 27  A pop sets the number in front to n + 1 after it has read the message; a push reads that before it
+              overwrites the slot.
+   A host thread pops by one compare-and-swap of that number, after it has read the message. So popping a message and
+   giving its slot back are one step, and a thread that is suspended, or ends, in a pop holds up no other.
 
    No call waits for the other end: a full ring and an empty one are results. Messages come out in the order in which
    pushes began. A host thread that is suspended in a push holds up the messages after its own, never the caller. */
 typedef struct fleet_ring {
     uint32_t *slots;   /* memory of the caller, as this end addresses it */
-    uint64_t position; /* number of the next message at this end */
+    uint64_t position; /* number of the next message at this end, unless host threads pop here */
     uint32_t mask;     /* number of slots - 1 */
     uint32_t words;    /* of a message */
     uint32_t stride;   /* words from a slot to the next one */
-    uint32_t pad;
+    uint32_t popped;   /* of a worker that pushes: the number in front when it last looked */
 } fleet_ring;
 
 #define FLEET_RING_MESSAGE_BYTES 256 /* of a message, at most */
@@ -820,7 +823,8 @@ fleet_status fleet_ring_init(fleet_ring *host, fleet_ring *device, void *memory,
                              void *device_memory, uint32_t slots, uint32_t message_bytes);
 /* Any host thread, on a ring to the device. FLEET_ERROR_BUSY: the ring is full. */
 fleet_status fleet_ring_push(fleet_ring *host, const void *message);
-/* Any host thread, on a ring from the device. Returns 1 with the next message, or 0: there is none. */
+/* Any host thread, on a ring from the device. Returns 1 with the next message, or 0: there is none, and *message is
+   undefined. */
 uint32_t fleet_ring_pop(fleet_ring *host, void *message);
 
 FLEET_C_END
@@ -1961,8 +1965,10 @@ FLEET_DEVICE fleet_status fleeti_idle_until(const fleet_ctx *ctx, const uint32_t
         since = 0;
         if (tries && ctx->thread == 0)
             fleeti_post64_device(&state->idle.word, fleeti_limit_clock(&since));
-        /* Acquires what the host wrote before it changed the word. Pair: fleet_wake (edge 29). */
+        /* Acquires what the host wrote before it changed the word, for all lanes: lane 0's poll decides. Pair: fleet_wake
+           (edge 29). */
         fleeti_invalidate_system();
+        fleet_wave_barrier();
         if (status == FLEET_ERROR_ABORTED && ctx->thread == 0)
             fleeti_tile_ends_run(ctx, fleeti_no_event(FLEET_ERROR_ABORTED));
     }
@@ -5069,6 +5075,19 @@ FLEET_HOST_DEVICE uint32_t *fleeti_message_slot(const fleet_ring *ring, uint32_t
 {
     return ring->slots + (size_t)(n & ring->mask) * ring->stride;
 }
+/* The number of the next message that the popping end reads, in a line of its own. Host threads have 64 bits of it. */
+FLEET_HOST_DEVICE uint32_t *fleeti_message_popped(const fleet_ring *ring)
+{
+    return ring->slots - FLEETI_EVENT_LINE;
+}
+/* An empty ring whose next message has this number. By the host, which addresses the ring's memory by *host. */
+FLEET_HOST_DEVICE void fleeti_ring_begin(fleet_ring *host, fleet_ring *device, uint32_t first)
+{
+    *(uint64_t *)(void *)fleeti_message_popped(host) = first;
+    for (uint32_t i = 0; i <= host->mask; i++) *fleeti_message_slot(host, first + i) = first + i;
+    host->position = device->position = first;
+    host->popped = device->popped = first;
+}
 
 /* This end's fields, in registers. */
 FLEET_DEVICE fleet_ring fleeti_message_ring(const fleet_ring *ring)
@@ -5078,61 +5097,69 @@ FLEET_DEVICE fleet_ring fleeti_message_ring(const fleet_ring *ring)
     here.mask = fleeti_uniform(here.mask);
     here.words = fleeti_uniform(here.words);
     here.stride = fleeti_uniform(here.stride);
+    here.popped = fleeti_uniform(here.popped);
     return here;
 }
 
-/* How many of the next `most` slots from message n on have the sequence that makes them ready, as far as the lanes
-   reach: state 0, free; 1, holds the message. For a push the load that finds a slot free acquires no data: only stores
-   follow it (edge 27). */
-FLEET_DEVICE uint32_t fleeti_messages_ready(const fleet_ring *here, uint32_t n, uint32_t most,
-                                            uint32_t state)
+/* How many of the next `most` slots from message n on hold their message, as far as the lanes reach. */
+FLEET_DEVICE uint32_t fleeti_messages_ready(const fleet_ring *here, uint32_t n, uint32_t most)
 {
     const uint32_t lane = fleet_lane();
     uint32_t ready = 0;
     if (lane < most && lane < 32)
-        ready = fleeti_poll_system(fleeti_message_slot(here, n + lane)) == n + lane + state;
+        ready = fleeti_poll_system(fleeti_message_slot(here, n + lane)) == n + lane + 1;
     ready = fleeti_ballot(ready);
     return fleeti_popcount32(ready & ~(ready + 1));
 }
 
-/* As many as are ready, of `most`; `found` are known to be. */
-FLEET_DEVICE uint32_t fleeti_messages_count(const fleet_ring *here, uint32_t found, uint32_t most,
-                                            uint32_t state)
+/* As many as hold their message, of `most`; `found` are known to. */
+FLEET_DEVICE uint32_t fleeti_messages_count(const fleet_ring *here, uint32_t found, uint32_t most)
 {
     const uint32_t n = (uint32_t)here->position;
     uint32_t more = 1;
     while (more && found < most) {
-        more = fleeti_messages_ready(here, n + found, most - found, state);
+        more = fleeti_messages_ready(here, n + found, most - found);
         found += more;
     }
     return found;
 }
 
+/* How many of `most` messages there is room for. Looks at the other end only where there may be too little. The load
+   acquires no data: only stores follow it (edge 27). */
+FLEET_DEVICE uint32_t fleeti_messages_room(fleet_ring *here, uint32_t most)
+{
+    const uint32_t end = (uint32_t)here->position - here->mask - 1; /* popped before: it is free */
+    if (here->popped - end < most)
+        here->popped = fleeti_first(fleeti_poll_system(fleeti_message_popped(here)));
+    return here->popped - end < most ? here->popped - end : most;
+}
+
 FLEET_DEVICE uint32_t fleet_ring_room(const fleet_ring *ring, uint32_t most)
 {
-    const fleet_ring here = fleeti_message_ring(ring);
-    return fleeti_messages_count(&here, 0, most, 0);
+    fleet_ring here = fleeti_message_ring(ring);
+    return fleeti_messages_room(&here, most);
 }
 
 FLEET_DEVICE uint32_t fleet_ring_try_push(fleet_ring *ring, const void *messages, uint32_t n)
 {
-    const fleet_ring here = fleeti_message_ring(ring);
+    fleet_ring here = fleeti_message_ring(ring);
     const uint32_t lane = fleet_lane(), lanes = fleet_wave_size();
     const uint32_t first = (uint32_t)here.position;
-    const uint32_t room = fleeti_messages_count(&here, 0, n, 0);
+    const uint32_t room = fleeti_messages_room(&here, n);
     const fleeti_any4 *from = (const fleeti_any4 *)messages;
     if (!room) return 0;
     fleet_wave_barrier(); /* the messages may be of other lanes */
     for (uint32_t i = lane; i < room * here.words; i += lanes)
-        fleeti_message_slot(&here, first + i / here.words)[1 + i % here.words] = from[i];
+        fleeti_message_put(fleeti_message_slot(&here, first + i / here.words) + 1 + i % here.words,
+                           from[i]);
     /* Edge 26: publishes the messages, which all lanes stored, to the host threads that pop them. Pair: the load of the
-       sequence in fleeti_message_claim. */
+       sequence in fleeti_message_next. */
     fleeti_drain();
     fleet_wave_barrier();
     fleeti_write_back_system();
     for (uint32_t i = lane; i < room; i += lanes)
         fleeti_publish_system(fleeti_message_slot(&here, first + i), first + i + 1);
-    if (lane == 0) ring->position = here.position + room;
+    if (lane == 0) ring->position = here.position + room, ring->popped = here.popped;
     fleet_wave_barrier();
     return room;
 }
@@ -5144,21 +5171,22 @@ FLEET_DEVICE uint32_t fleet_ring_try_pop(fleet_ring *ring, void *messages, uint3
     const uint32_t first = (uint32_t)here.position;
     fleeti_any4 *to = (fleeti_any4 *)messages;
     /* One slot first: while the ring is empty, no other is looked at. */
-    uint32_t found = fleeti_messages_ready(&here, first, most ? 1 : 0, 1);
+    uint32_t found = fleeti_messages_ready(&here, first, most ? 1 : 0);
     if (!found) return 0;
-    found = fleeti_messages_count(&here, found, most, 1);
+    found = fleeti_messages_count(&here, found, most);
     /* Edge 26: acquires what the pushing threads published, for all lanes. Pair: the store of the sequence in
        fleet_ring_push. */
     fleeti_invalidate_system();
     fleet_wave_barrier();
     for (uint32_t i = lane; i < found * here.words; i += lanes)
         to[i] = fleeti_message_slot(&here, first + i / here.words)[1 + i % here.words];
-    /* Edge 27: the loads of all lanes have returned before their slots are free. Pair: the load of the sequence in
-       fleeti_message_claim. */
+    /* Edge 27: the loads of all lanes have returned before their slots are free. Pair: the load of this word in
+       fleeti_message_next. */
     fleet_wave_barrier();
-    for (uint32_t i = lane; i < found; i += lanes)
-        fleeti_publish_system(fleeti_message_slot(&here, first + i), first + i + here.mask + 1);
-    if (lane == 0) ring->position = here.position + found;
+    if (lane == 0) {
+        fleeti_publish_system(fleeti_message_popped(&here), first + found);
+        ring->position = here.position + found;
+    }
     fleet_wave_barrier();
     return found;
 }
@@ -5287,7 +5315,9 @@ FLEET_HOST_DEVICE fleet_status fleet_pages_admit(fleet_pages *p, const uint32_t 
     const uint32_t whole = n / p->page_tokens < need ? n / p->page_tokens : need;
     uint32_t idle = 0, reused = 0; /* idle: those of the reused pages that nothing references yet */
     uint64_t key = 0;
-    if (!a || (whole && (!tokens || !table))) return FLEET_ERROR_NULL;
+    if (!a) return FLEET_ERROR_NULL;
+    a->reserved = a->reused = 0, a->key = 0;
+    if (whole && (!tokens || !table)) return FLEET_ERROR_NULL;
     if (need > p->pages) return FLEET_ERROR_ARGUMENT;
     for (; reused < whole; reused++) {
         const uint32_t *its = tokens + (size_t)reused * p->page_tokens;
@@ -5921,6 +5951,7 @@ FLEETI_OUTLINED void fleeti_take_in(fleet_table *t, uint64_t now)
     uint32_t cancels, n;
     if (changes == t->changes) return;
     cancels = fleeti_first(fleet_load_acquire_system(&desk->cancels.word));
+    fleet_wave_barrier(); /* what lane 0 has acquired comes before what the other lanes load, as in fleeti_await_pool */
     while ((n = fleet_ring_try_pop(&t->submissions, t->inbox, FLEETI_INBOX))) {
         for (uint32_t i = 0; i < n; i++) fleeti_receive(t, t->inbox + i, now);
         fleet_wave_barrier();
@@ -6623,8 +6654,10 @@ FLEETI_OUTLINED uint32_t fleeti_await_pool(fleeti_state *state, uint32_t worker,
     uint64_t since = 0;
     while (!status && (fleeti_first(fleeti_poll_device(at)) == word) == differs)
         status = fleeti_first((uint32_t)fleeti_back_off(at, &state->config.watch, &tries, &since));
-    /* Pairs: fleeti_turn_end (edge 36), fleet_server_share (edge 37), fleet_share_next (edge 38). */
+    /* Pairs: fleeti_turn_end (edge 36), fleet_server_share (edge 37), fleet_share_next (edge 38). Lane 0's poll decides, and
+       those of the other lanes may have seen an older value: the barrier orders what it acquired before their loads. */
     fleeti_invalidate_device();
+    fleet_wave_barrier();
     if (status && fleet_lane() == 0)
         fleeti_task_ends_run(state, worker, task, epoch, fleeti_no_event((fleet_status)status));
     return status;
@@ -6762,8 +6795,10 @@ FLEET_DEVICE uint32_t fleet_share_next(const fleet_ctx *ctx, fleet_table *t, fle
             const uint32_t end = fleeti_first(fleeti_poll_device(&p->handed_out.word));
             /* After that, for a layer that is not lent is handed out after the loan has ended. */
             const uint32_t lent = share->pool == 0 || fleeti_first(fleeti_lent(t));
-            /* Acquires what pool 0 has stored for the layer. Pair: fleet_server_share (edge 37). */
+            /* Acquires what pool 0 has stored for the layer, for all lanes: lane 0's poll decides. Pair: fleet_server_share
+               (edge 37). */
             fleeti_invalidate_device();
+            fleet_wave_barrier();
             found = lent && fleeti_share_take(p, end, &number);
             if (found) break;
             if (share->ran) {
@@ -7119,9 +7154,15 @@ fleet_status fleet_topology_query(fleet_topology *t)
     fleet_status status;
     if (!t) return FLEET_ERROR_NULL;
     memset(t, 0, sizeof *t);
-    if ((status = fleeti_query_device(t, &units)) || t->units[0]) return status;
-    if (!t->chiplets && (status = fleeti_query_chiplets(units, &t->chiplets))) return status;
-    if (!t->chiplets || t->chiplets > FLEET_MAX_CHIPLETS) return FLEET_ERROR_UNSUPPORTED;
+    status = fleeti_query_device(t, &units);
+    if (!status && t->units[0]) return FLEET_OK;
+    if (!status && !t->chiplets) status = fleeti_query_chiplets(units, &t->chiplets);
+    if (!status && (!t->chiplets || t->chiplets > FLEET_MAX_CHIPLETS))
+        status = FLEET_ERROR_UNSUPPORTED;
+    if (status) {
+        memset(t, 0, sizeof *t);
+        return status;
+    }
     for (uint32_t k = 0; k < t->chiplets; k++) t->units[k] = units / t->chiplets;
     t->private_l2 = t->chiplets > 1;
     t->llc_bytes = t->chiplets > 1 ? fleet_topology_preset(FLEET_MI300X).llc_bytes : 0;
@@ -7134,25 +7175,28 @@ fleet_status fleet_image_init(fleet_image *image, const fleet_plan *plan, void *
                               fleet_stream stream)
 {
     fleet_status status;
-    if (!image || !plan || !device_memory) return FLEET_ERROR_NULL;
+    if (!image) return FLEET_ERROR_NULL;
+    memset(image, 0, sizeof *image);
+    if (!plan || !device_memory) return FLEET_ERROR_NULL;
     if ((status = fleet_plan_check(plan, (size_t)plan->bytes))) return status;
+    if ((status = fleet_to_device(device_memory, plan, (size_t)plan->bytes, stream))) return status;
     image->plan = plan;
     image->device = device_memory;
-    image->owned = 0;
-    return fleet_to_device(device_memory, plan, (size_t)plan->bytes, stream);
+    return FLEET_OK;
 }
 
 fleet_status fleet_upload(fleet_image *image, const fleet_plan *plan, fleet_stream stream)
 {
     void *memory = NULL;
     fleet_status status;
-    if (!image || !plan) return FLEET_ERROR_NULL;
+    if (!image) return FLEET_ERROR_NULL;
     memset(image, 0, sizeof *image);
+    if (!plan) return FLEET_ERROR_NULL;
     if ((status = fleet_device_alloc(&memory, (size_t)plan->bytes))) return status;
-    status = fleet_image_init(image, plan, memory, stream);
-    image->owned = 1;
-    image->device = memory;
-    if (status) fleet_image_free(image);
+    if ((status = fleet_image_init(image, plan, memory, stream)))
+        fleet_device_free(memory);
+    else
+        image->owned = 1;
     return status;
 }
 
@@ -7436,22 +7480,17 @@ static fleet_status fleeti_check_beside(fleet_state *s, const fleet_plan *plan,
                  : FLEET_OK;
 }
 
-fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
-                              const fleet_state_desc *desc, void *device_memory, void *pinned,
-                              void *pinned_device, fleet_stream stream)
+static fleet_status fleeti_state_start(fleet_state *s, const fleet_image *image, fleet_state_desc d,
+                                       void *device_memory, void *pinned, void *pinned_device,
+                                       fleet_stream stream)
 {
-    fleet_state_desc d = desc ? *desc : fleet_state_desc_default();
-    const fleet_plan *plan;
+    const fleet_plan *plan = image->plan;
     fleet_status status;
     size_t bytes;
     char *initial;
     fleeti_state *header;
     uint32_t own_ids = fleeti_has_chiplet_ids(), most = 0, ranks_here = 1, first, end, chiplets;
     uint32_t need[FLEET_MAX_CHIPLETS] = {0};
-    if (!s || !image || !image->plan || !device_memory || !pinned || !pinned_device)
-        return FLEET_ERROR_NULL;
-    memset(s, 0, sizeof *s);
-    plan = image->plan;
     if ((status = fleeti_check_beside(s, plan, d.beside))) return status;
     bytes = fleeti_layout(s, plan, d.beside ? fleeti_all_blocks_of(d.beside->image.plan) : 0);
     /* With virtual chiplets, workgroups of different hardware chiplets would share a chiplet, and chiplet scope
@@ -7561,6 +7600,30 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
     return status;
 }
 
+/* Leaves nothing of a state but why it was refused. */
+static void fleeti_state_clear(fleet_state *s)
+{
+    char message[sizeof s->message];
+    memcpy(message, s->message, sizeof message);
+    memset(s, 0, sizeof *s);
+    memcpy(s->message, message, sizeof message);
+}
+
+fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
+                              const fleet_state_desc *desc, void *device_memory, void *pinned,
+                              void *pinned_device, fleet_stream stream)
+{
+    fleet_status status;
+    if (!s) return FLEET_ERROR_NULL;
+    memset(s, 0, sizeof *s);
+    if (!image || !image->plan || !device_memory || !pinned || !pinned_device)
+        return FLEET_ERROR_NULL;
+    status = fleeti_state_start(s, image, desc ? *desc : fleet_state_desc_default(), device_memory,
+                                pinned, pinned_device, stream);
+    if (status) fleeti_state_clear(s);
+    return status;
+}
+
 /* The memory of an object that owns it; on an error there is none. */
 static fleet_status fleeti_memory_alloc(size_t device_bytes, size_t host_bytes, void **device,
                                         void **pinned, void **pinned_device)
@@ -7583,22 +7646,18 @@ fleet_status fleet_state_create(fleet_state *s, const fleet_image *image,
     void *device = NULL, *pinned = NULL, *pinned_device = NULL;
     fleet_status status;
     size_t more;
-    if (!s || !image || !image->plan) return FLEET_ERROR_NULL;
+    if (!s) return FLEET_ERROR_NULL;
     memset(s, 0, sizeof *s);
+    if (!image || !image->plan) return FLEET_ERROR_NULL;
     more = desc && desc->beside ? fleet_state_bytes(desc->beside->image.plan) : 0;
     status =
         fleeti_memory_alloc(fleet_state_bytes(image->plan) + more,
                             fleet_state_host_bytes(image->plan), &device, &pinned, &pinned_device);
     if (status) return status;
-    status = fleet_state_init(s, image, desc, device, pinned, pinned_device, stream);
-    s->owned = 1;
-    if (status) {
-        char message[sizeof s->message];
-        memcpy(message, s->message, sizeof message);
+    if ((status = fleet_state_init(s, image, desc, device, pinned, pinned_device, stream)))
         fleeti_memory_free(device, pinned);
-        memset(s, 0, sizeof *s);
-        memcpy(s->message, message, sizeof message);
-    }
+    else
+        s->owned = 1;
     return status;
 }
 
@@ -7646,9 +7705,10 @@ fleet_status fleet_trace_init(fleet_trace *trace, const fleet_plan *plan,
     const fleet_trace_desc d = desc ? *desc : fleet_trace_desc_default();
     fleeti_trace header;
     fleet_status status;
-    if (!trace || !plan || !device_memory) return FLEET_ERROR_NULL;
-    if (!d.records || d.records > FLEETI_MAX_INDEX) return FLEET_ERROR_ARGUMENT;
+    if (!trace) return FLEET_ERROR_NULL;
     memset(trace, 0, sizeof *trace);
+    if (!plan || !device_memory) return FLEET_ERROR_NULL;
+    if (!d.records || d.records > FLEETI_MAX_INDEX) return FLEET_ERROR_ARGUMENT;
     memset(&header, 0, sizeof header);
     trace->plan = plan;
     trace->device = device_memory;
@@ -7656,7 +7716,9 @@ fleet_status fleet_trace_init(fleet_trace *trace, const fleet_plan *plan,
     header.first_step = d.first_step;
     header.workers = plan->total_workers;
     status = fleet_device_clear(device_memory, fleeti_trace_size(trace), stream);
-    return status ? status : fleet_to_device(device_memory, &header, sizeof header, stream);
+    if (!status) status = fleet_to_device(device_memory, &header, sizeof header, stream);
+    if (status) memset(trace, 0, sizeof *trace);
+    return status;
 }
 
 fleet_status fleet_trace_create(fleet_trace *trace, const fleet_plan *plan,
@@ -7664,14 +7726,15 @@ fleet_status fleet_trace_create(fleet_trace *trace, const fleet_plan *plan,
 {
     void *memory = NULL;
     fleet_status status;
-    if (!trace || !plan) return FLEET_ERROR_NULL;
-    if (desc && (!desc->records || desc->records > FLEETI_MAX_INDEX)) return FLEET_ERROR_ARGUMENT;
+    if (!trace) return FLEET_ERROR_NULL;
     memset(trace, 0, sizeof *trace);
+    if (!plan) return FLEET_ERROR_NULL;
+    if (desc && (!desc->records || desc->records > FLEETI_MAX_INDEX)) return FLEET_ERROR_ARGUMENT;
     if ((status = fleet_device_alloc(&memory, fleet_trace_bytes(plan, desc)))) return status;
-    status = fleet_trace_init(trace, plan, desc, memory, stream);
-    trace->owned = 1;
-    trace->device = memory;
-    if (status) fleet_trace_free(trace);
+    if ((status = fleet_trace_init(trace, plan, desc, memory, stream)))
+        fleet_device_free(memory);
+    else
+        trace->owned = 1;
     return status;
 }
 
@@ -7817,11 +7880,12 @@ fleet_status fleet_run_prepare(fleet_state *s, const fleet_launch_desc *d, fleet
 {
     uint64_t limit;
     fleet_status status;
-    if (!s || !d || !run || !s->image.plan) return FLEET_ERROR_NULL;
+    if (!run) return FLEET_ERROR_NULL;
+    memset(run, 0, sizeof *run);
+    if (!s || !d || !s->image.plan) return FLEET_ERROR_NULL;
     if ((status = fleeti_check_launch(s, d))) return status;
     if (s->beside && (status = fleeti_check_launch(s->beside, d)))
         return fleeti_refuse_beside(s, status);
-    memset(run, 0, sizeof *run);
     run->plan = (const fleet_plan *)s->image.device;
     run->state = (fleeti_state *)(void *)s->device;
     limit = d->limit_ns ? d->limit_ns : s->debugged ? FLEET_LIMIT_NONE : FLEETI_DEFAULT_LIMIT_NS;
@@ -8176,8 +8240,10 @@ fleet_status fleet_event_test(const fleet_state *s, int32_t event, uint32_t elem
                               uint32_t *done)
 {
     uint32_t *at = NULL, target = 0;
-    fleet_status status = fleeti_external_host(s, event, element, &at, &target);
+    fleet_status status;
     if (!done) return FLEET_ERROR_NULL;
+    *done = 0;
+    status = fleeti_external_host(s, event, element, &at, &target);
     /* Acquires what the notifying workgroup published. Pair: fleeti_write_back_system before its arrival (edge 16). */
     if (!status) *done = (int32_t)(__atomic_load_n(at, __ATOMIC_ACQUIRE) - epoch * target) >= 0;
     return status;
@@ -8202,10 +8268,10 @@ fleet_status fleet_event_handle(const fleet_state *s, int32_t event, uint32_t el
                                 fleet_event *out)
 {
     uint32_t word = 0, target = 0;
-    fleet_status status = fleeti_external(s, event, element, &word, &target);
-    if (status) return status;
+    fleet_status status;
     if (!out) return FLEET_ERROR_NULL;
     memset(out, 0, sizeof *out);
+    if ((status = fleeti_external(s, event, element, &word, &target))) return status;
     out->words = word & FLEETI_SYSTEM ? (uint32_t *)(void *)((char *)s->host_device + s->system)
                                       : (uint32_t *)(void *)(s->device + s->counters);
     out->counter = word & ~FLEETI_SYSTEM;
@@ -8292,12 +8358,15 @@ fleet_status fleet_calibrate(fleet_overheads *costs, const fleet_topology *t,
                              const fleet_launch_desc *d, fleet_kernel kernel, const void *args)
 {
     static const uint32_t per_worker[3] = {4, 12, 1};
+    fleet_overheads found;
     float *out[3][2];
-    if (!costs || !t || !d || !kernel.address) return FLEET_ERROR_NULL;
+    if (!costs) return FLEET_ERROR_NULL;
+    memset(costs, 0, sizeof *costs);
+    if (!t || !d || !kernel.address) return FLEET_ERROR_NULL;
     if (d->steps > UINT32_MAX / 3) return FLEET_ERROR_ARGUMENT;
-    out[0][0] = &costs->static_task, out[0][1] = &costs->static_hop;
-    out[1][0] = &costs->mixed_task, out[1][1] = &costs->mixed_hop;
-    out[2][0] = &costs->dynamic_task, out[2][1] = &costs->dynamic_hop;
+    out[0][0] = &found.static_task, out[0][1] = &found.static_hop;
+    out[1][0] = &found.mixed_task, out[1][1] = &found.mixed_hop;
+    out[2][0] = &found.dynamic_task, out[2][1] = &found.dynamic_hop;
     for (uint32_t how = 0; how < 3; how++) {
         double ns[3], task, hop;
         for (uint32_t i = 0; i < 3; i++) {
@@ -8314,6 +8383,7 @@ fleet_status fleet_calibrate(fleet_overheads *costs, const fleet_topology *t,
         *out[how][0] = (float)(task > 0 ? task : 0);
         *out[how][1] = (float)(hop > 0 ? hop : 0);
     }
+    *costs = found;
     return FLEET_OK;
 }
 
@@ -8399,7 +8469,9 @@ static fleet_failure fleeti_read_failure(const fleet_state *s, uint32_t index)
 
 uint32_t fleet_state_failure(const fleet_state *s, fleet_failure *failure)
 {
-    if (!s || !s->host || !failure) return 0;
+    if (!failure) return 0;
+    memset(failure, 0, sizeof *failure);
+    if (!s || !s->host) return 0;
     /* Acquires the record. Pair: fleeti_publish_system in fleeti_record_failure (edge 14). */
     if (!fleeti_host_word(&s->host->status)) return 0;
     *failure = fleeti_read_failure(s, FLEETI_FIRST_FAILURE);
@@ -8697,52 +8769,78 @@ size_t fleet_ring_bytes(uint32_t slots, uint32_t message_bytes)
 {
     if (slots < 2 || slots > 1u << 20 || (slots & (slots - 1))) return 0;
     if (!message_bytes || message_bytes % 4 || message_bytes > FLEET_RING_MESSAGE_BYTES) return 0;
-    return (size_t)slots * fleeti_message_stride(message_bytes) * 4;
+    return ((size_t)slots * fleeti_message_stride(message_bytes) + FLEETI_EVENT_LINE) * 4;
 }
 
 fleet_status fleet_ring_init(fleet_ring *host, fleet_ring *device, void *memory,
                              void *device_memory, uint32_t slots, uint32_t message_bytes)
 {
+    if (host) memset(host, 0, sizeof *host);
+    if (device) memset(device, 0, sizeof *device);
     if (!host || !device || !memory || !device_memory) return FLEET_ERROR_NULL;
     if (!fleet_ring_bytes(slots, message_bytes)) return FLEET_ERROR_ARGUMENT;
     if (((uintptr_t)memory | (uintptr_t)device_memory) % FLEET_CACHE_LINE_BYTES)
         return FLEET_ERROR_ARGUMENT;
-    memset(host, 0, sizeof *host);
-    host->slots = (uint32_t *)memory;
+    host->slots = (uint32_t *)memory + FLEETI_EVENT_LINE;
     host->mask = slots - 1;
     host->words = message_bytes / 4;
     host->stride = fleeti_message_stride(message_bytes);
-    host->position = FLEETI_TEST_START;
-    for (uint32_t i = 0; i < slots; i++) {
-        const uint32_t n = FLEETI_TEST_START + i;
-        *fleeti_message_slot(host, n) = n;
-    }
     *device = *host;
-    device->slots = (uint32_t *)device_memory;
+    device->slots = (uint32_t *)device_memory + FLEETI_EVENT_LINE;
+    fleeti_ring_begin(host, device, FLEETI_TEST_START);
     return FLEET_OK;
 }
 
-/* Takes the next message's number from the other host threads, once its slot has the sequence for it (state as in
-   fleeti_messages_ready). Returns the slot, or null where the device has not got so far. The number has 64 bits, so that
-   a thread that was suspended here for 2^32 messages does not take one that was taken before. */
+/* The number of the next message at this end, which host threads share. state 0: they push; 1: they pop. It has 64 bits,
+   so that a thread that was suspended for 2^32 messages does not take one that was taken before. */
+static uint64_t *fleeti_message_position(fleet_ring *ring, uint32_t state)
+{
+    return state ? (uint64_t *)(void *)fleeti_message_popped(ring) : &ring->position;
+}
+/* Its slot, if it is free (state 0), or holds the message (1); null where the device has not got so far. */
+static uint32_t *fleeti_message_next(fleet_ring *ring, uint32_t state, uint64_t *number)
+{
+    const uint64_t *position = fleeti_message_position(ring, state);
+    for (;;) {
+        const uint64_t n = __atomic_load_n(position, __ATOMIC_RELAXED);
+        uint32_t *slot = fleeti_message_slot(ring, (uint32_t)n);
+        /* Acquires the message, or that the one before it in the slot has been read. Pairs: fleeti_publish_system in
+           fleet_ring_try_push (edge 26) and in fleet_ring_try_pop (edge 27). */
+        const uint32_t at =
+            __atomic_load_n(state ? slot : fleeti_message_popped(ring), __ATOMIC_ACQUIRE);
+        *number = n;
+        if (state ? at == (uint32_t)n + 1 : (uint32_t)n - at <= ring->mask) return slot;
+        if (__atomic_load_n(position, __ATOMIC_RELAXED) == n) return NULL;
+    }
+}
+/* 1: message n was the next one, and now `next` is. Of pops, edge 27: what was read before is that message, and the worker
+   may overwrite it where `next` is another one. Pair: the poll in fleeti_messages_room. */
+static uint32_t fleeti_message_move(fleet_ring *ring, uint32_t state, uint64_t n, uint64_t next)
+{
+    return __atomic_compare_exchange_n(fleeti_message_position(ring, state), &n, next, 0,
+                                       __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+/* Takes the next message's number from the other host threads. Returns the slot, or null as fleeti_message_next. */
 static uint32_t *fleeti_message_claim(fleet_ring *ring, uint32_t state, uint32_t *number)
 {
-    uint64_t n = __atomic_load_n(&ring->position, __ATOMIC_RELAXED);
-    for (;;) {
-        uint32_t *slot = fleeti_message_slot(ring, (uint32_t)n);
-        /* Acquires the message, or the room for it. Pairs: fleeti_publish_system in fleet_ring_try_push (edge 26) and
-           in fleet_ring_try_pop (edge 27). */
-        const int32_t ahead =
-            (int32_t)(__atomic_load_n(slot, __ATOMIC_ACQUIRE) - ((uint32_t)n + state));
-        if (ahead < 0) return NULL;
-        if (ahead > 0)
-            n = __atomic_load_n(&ring->position, __ATOMIC_RELAXED); /* another thread took it */
-        else if (__atomic_compare_exchange_n(&ring->position, &n, n + 1, 0, __ATOMIC_RELAXED,
-                                             __ATOMIC_RELAXED)) {
-            *number = (uint32_t)n;
-            return slot;
-        }
+    uint64_t n;
+    uint32_t *slot;
+    while ((slot = fleeti_message_next(ring, state, &n)) != NULL &&
+           !fleeti_message_move(ring, state, n, n + 1))
+        ;
+    *number = (uint32_t)n;
+    return slot;
+}
+/* Copies the next message, and returns 1; 0: there is none. It is whole if fleeti_message_move finds it the next one after
+   that: else other threads have popped it, and the worker may have overwritten it meanwhile. */
+static uint32_t fleeti_message_read(fleet_ring *ring, uint64_t *number, void *message)
+{
+    const uint32_t *slot = fleeti_message_next(ring, 1, number);
+    for (uint32_t i = 0; slot && i < ring->words; i++) {
+        const uint32_t word = __atomic_load_n(slot + 1 + i, __ATOMIC_RELAXED);
+        memcpy((char *)message + (size_t)i * 4, &word, 4);
     }
+    return slot != NULL;
 }
 
 fleet_status fleet_ring_push(fleet_ring *host, const void *message)
@@ -8758,12 +8856,12 @@ fleet_status fleet_ring_push(fleet_ring *host, const void *message)
 
 uint32_t fleet_ring_pop(fleet_ring *host, void *message)
 {
-    uint32_t *slot, n = 0;
-    if (!host || !message || !(slot = fleeti_message_claim(host, 1, &n))) return 0;
-    memcpy(message, slot + 1, (size_t)host->words * 4);
-    /* Edge 27: the message is read, the worker may overwrite it. Pair: the poll in fleeti_messages_ready. */
-    __atomic_store_n(slot, n + host->mask + 1, __ATOMIC_RELEASE);
-    return 1;
+    uint64_t n;
+    if (!host || !message) return 0;
+    while (fleeti_message_read(host, &n, message))
+        if (fleeti_message_move(host, 1, n, n + 1)) return 1;
+    memset(message, 0, (size_t)host->words * 4);
+    return 0;
 }
 
 /* ---- pages: the check ------------------------------------------------------------------------ */
@@ -8964,7 +9062,9 @@ static uint32_t *fleeti_host_prompt(const fleet_server *s, uint32_t slot)
 const uint32_t *fleet_server_page_tables(const fleet_server *s, uint32_t *stride)
 {
     fleeti_server_layout l;
-    if (!s || !s->table || !stride) return NULL;
+    if (!stride) return NULL;
+    *stride = 0;
+    if (!s || !s->table) return NULL;
     fleeti_lay_out_server(&l, &s->desc);
     *stride = l.pages_of_slot;
     return (const uint32_t *)(const void *)((const char *)(const void *)s->table + l.page_tables);
@@ -9020,8 +9120,10 @@ fleet_status fleet_server_init(fleet_server *s, const fleet_server_desc *desc, v
                                void *pinned, void *pinned_device, fleet_stream stream)
 {
     const fleet_server_desc d = fleeti_complete_server(desc);
-    if (!s || !device_memory || !pinned || !pinned_device) return FLEET_ERROR_NULL;
+    fleet_status status;
+    if (!s) return FLEET_ERROR_NULL;
     memset(s, 0, sizeof *s);
+    if (!device_memory || !pinned || !pinned_device) return FLEET_ERROR_NULL;
     if ((s->field = fleeti_refused_field(&d, &s->fits)) != NULL) return FLEET_ERROR_ARGUMENT;
     s->desc = d;
     s->table = (fleet_table *)device_memory;
@@ -9031,7 +9133,8 @@ fleet_status fleet_server_init(fleet_server *s, const fleet_server_desc *desc, v
     s->desk->changes.word = s->desk->cancels.word = FLEETI_TEST_START;
     for (uint32_t i = 0; i < d.requests; i++)
         fleeti_desk_slots(s)[i].generation = FLEETI_TEST_START;
-    return fleeti_server_start(s, stream);
+    if ((status = fleeti_server_start(s, stream))) memset(s, 0, sizeof *s);
+    return status;
 }
 
 fleet_status fleet_server_create(fleet_server *s, const fleet_server_desc *desc,
@@ -9046,12 +9149,10 @@ fleet_status fleet_server_create(fleet_server *s, const fleet_server_desc *desc,
     status = fleeti_memory_alloc(fleet_server_bytes(desc), fleet_server_host_bytes(desc), &device,
                                  &pinned, &pinned_device);
     if (status) return status;
-    status = fleet_server_init(s, desc, device, pinned, pinned_device, stream);
-    s->owned = 1;
-    if (status) {
+    if ((status = fleet_server_init(s, desc, device, pinned, pinned_device, stream)))
         fleeti_memory_free(device, pinned);
-        memset(s, 0, sizeof *s);
-    }
+    else
+        s->owned = 1;
     return status;
 }
 
@@ -9131,8 +9232,9 @@ fleet_status fleet_server_submit(fleet_server *s, const fleet_request *r, fleet_
     fleeti_desk_slot *desk;
     fleet_status status;
     uint32_t generation;
-    if (!s || !s->desk || !r || !ticket || !r->prompt) return FLEET_ERROR_NULL;
-    ticket->id = 0, ticket->field = NULL, ticket->fits = 0;
+    if (!ticket) return FLEET_ERROR_NULL;
+    memset(ticket, 0, sizeof *ticket);
+    if (!s || !s->desk || !r || !r->prompt) return FLEET_ERROR_NULL;
     if (s->desc.words && !r->words) {
         ticket->field = "words";
         return FLEET_ERROR_NULL;
@@ -9221,7 +9323,6 @@ static uint32_t fleeti_poll_left(fleet_server *s, uint32_t ended, fleet_server_e
         if (!__atomic_compare_exchange_n(&desk->taken, &taken, FLEETI_DESK_BUSY, 0,
                                          __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
             continue;
-        memset(event, 0, sizeof *event);
         event->id = fleeti_request_id(i, desk->generation);
         event->kind = ended > 1 ? FLEET_EVENT_FAILED : FLEET_EVENT_CANCELLED;
         event->index = desk->tokens;
@@ -9236,7 +9337,9 @@ uint32_t fleet_server_poll(fleet_server *s, fleet_server_event *event)
 {
     fleeti_notice n;
     uint32_t ended;
-    if (!s || !s->desk || !event) return 0;
+    if (!event) return 0;
+    memset(event, 0, sizeof *event);
+    if (!s || !s->desk) return 0;
     /* Acquires all events of a launch that has ended. */
     ended = __atomic_load_n(&s->desk->ended, __ATOMIC_ACQUIRE);
     if (!fleet_ring_pop(&s->desk->events, &n)) return ended ? fleeti_poll_left(s, ended, event) : 0;
@@ -9284,7 +9387,9 @@ fleet_status fleet_server_reset(fleet_server *s, fleet_stream stream)
 void fleet_server_stats_read(const fleet_server *s, fleet_server_stats *stats)
 {
     const uint32_t *words;
-    if (!s || !s->desk || !stats) return;
+    if (!stats) return;
+    memset(stats, 0, sizeof *stats);
+    if (!s || !s->desk) return;
     words = &s->desk->stats[0].word;
     for (uint32_t i = 0; i < sizeof *stats / 4; i++)
         ((uint32_t *)(void *)stats)[i] = __atomic_load_n(words + i, __ATOMIC_RELAXED);
@@ -9621,8 +9726,9 @@ fleet_status fleet_trace_read(fleet_trace_log *log, const fleet_trace *trace, fl
     fleeti_log_arrivals arrivals;
     fleet_status status;
     char *memory;
-    if (!log || !trace || !trace->device) return FLEET_ERROR_NULL;
+    if (!log) return FLEET_ERROR_NULL;
     memset(log, 0, sizeof *log);
+    if (!trace || !trace->device) return FLEET_ERROR_NULL;
     memset(&arrivals, 0, sizeof arrivals);
     memory = (char *)FLEET_MALLOC(fleeti_trace_size(trace));
     if (!memory) return FLEET_ERROR_MEMORY;

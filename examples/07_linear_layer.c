@@ -32,6 +32,7 @@
    --chiplets divides the workers of a GPU that has one L2 among so many virtual ones. --svg draws the order in which the
    workers of a chiplet compute the tiles of gate_up. */
 #define FLEET_IMPLEMENTATION
+#include "tools/output.h" /* first: it asks for POSIX */
 #include "fleet_sched.h"
 #include "tools/plan_picture.h"
 
@@ -776,13 +777,16 @@ static void draw(const layer *l, const fleet_topology *chip, const char *file)
     fleet_linear_plan plans[OPS];
     size_t bytes;
     char *text;
-    FILE *out = fopen(file, "w");
+    output out;
+    int why = output_open(&out, file);
     choose(l, chip, FLEET_LEVEL_DEVICE, way_of(WAYS), plans);
     bytes = plan_picture(&plans[GATE_UP], names[GATE_UP], chip, NULL, 0) + 1;
     text = (char *)host_memory(bytes);
     plan_picture(&plans[GATE_UP], names[GATE_UP], chip, text, bytes);
-    if (!out || fputs(text, out) < 0 || fclose(out)) {
-        printf("wrong: %s cannot be written\n", file);
+    output_put(&out, text, strlen(text));
+    if (!why) why = output_close(&out, 1);
+    if (why) {
+        printf("wrong: %s cannot be written: %s\n", file, strerror(why));
         exit(1);
     }
     free(text);

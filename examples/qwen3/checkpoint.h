@@ -17,13 +17,20 @@
        model.safetensors: model.layers.3.mlp.up_proj.weight: shape [384, 127], expected [384, 128]
        config.json: num_attention_heads: 7 is not a multiple of num_key_value_heads, 2
 
-   REFUSED are models whose results this decoder would get wrong: another model_type, a scaled RoPE, sliding windows, biases,
-   another activation, a quantization_config, weights of another type than BF16, F16 or F32; and files that contradict
-   themselves: keys given twice; byte ranges that overlap, leave bytes to no tensor or have another size than shape and dtype
-   imply, against the format of safetensors; tied embeddings beside an lm_head.weight that differs from them.
+   A message ends with "out of memory" if, and only if, memory was lacking (qwen3_is_no_memory).
 
-   ACCEPTED, since files that work elsewhere have it, are tensors in any order; unused tensors of any dtype, of any size if
-   the dtype is unknown here; white space around the header; an eos_token_id of null; fields of config.json that change no
+   REFUSED are models whose results this decoder would get wrong: another model_type or architecture, a scaled RoPE, sliding
+   windows, biases, another activation, a quantization_config, weights of another type than BF16, F16 or F32, a tensor in one
+   of the model's layers that the decoder does not have; and files that contradict themselves: keys given twice; byte ranges
+   that overlap, leave bytes to no tensor or have another size than shape and dtype imply, against the format of safetensors;
+   tied embeddings beside an lm_head.weight that differs from them. JSON of more than QWEN3_MAX_VALUES values is refused
+   before it is parsed.
+
+   NAMED IN A WARNING (config.warnings, which the program prints) are fields that no list here has (qwen3_silent_fields and below),
+   settings of Hugging Face's generate() that the decoder does not have, and tensors outside of the model's layers.
+
+   ACCEPTED in silence, since files that work elsewhere have it, are tensors in any order; tensors of any dtype and number of
+   dimensions where none of the model's is; white space around the header; an eos_token_id of null; fields that change no
    result.
 
    Needs jansson (Debian: libjansson-dev, -ljansson) and POSIX. Reads as C11 and as C++17, and needs nothing of fleet. */
@@ -49,9 +56,11 @@
 #define QWEN3_MAX_LAYERS 1024u
 #define QWEN3_MAX_EXPERTS 4096u
 #define QWEN3_MAX_EOS 16u
-#define QWEN3_MAX_SIZE 0x7fffffffu        /* of a dimension: rows and columns fit an int32_t */
-#define QWEN3_MAX_JSON 100000000u         /* bytes: the bound of safetensors for its header */
-#define QWEN3_MAX_DEPTH 32u               /* of JSON values in one another */
+#define QWEN3_MAX_SIZE 0x7fffffffu  /* of a dimension: rows and columns fit an int32_t */
+#define QWEN3_MAX_JSON 100000000u   /* bytes: the bound of safetensors for its header */
+#define QWEN3_MAX_DEPTH 32u         /* of JSON values in one another */
+#define QWEN3_MAX_VALUES (1u << 21) /* of a JSON text; the parser takes up to 250 bytes for one */
+#define QWEN3_DIMENSIONS 4u         /* of a tensor that are kept; there may be more */
 #define QWEN3_MAX_PARAMETERS (1ull << 60) /* their bytes as float fit 63 bits */
 
 typedef enum qwen3_dtype { QWEN3_BF16, QWEN3_F16, QWEN3_F32, QWEN3_OTHER } qwen3_dtype;
@@ -82,6 +91,9 @@ typedef struct qwen3_config {
 
     uint64_t parameters;  /* how many weights the model has; a tied head counts once */
     uint32_t rank, ranks; /* the part of the weights that a decoder takes; 0, 0: all (weights.h) */
+
+    /* A line for each file that has something which was passed over, though it might change results; or empty. */
+    char warnings[768];
 } qwen3_config;
 
 /* A matrix, row by row, as its file has it; a vector is one row. */
@@ -111,8 +123,9 @@ typedef struct qwen3_entry {
     qwen3_dtype dtype;
     char dtype_name[16];
     uint32_t dimensions;
-    uint64_t shape[4];
-    uint64_t begin, end; /* bytes, from the end of the header */
+    uint64_t shape[QWEN3_DIMENSIONS]; /* the first ones */
+    uint64_t begin, end;              /* bytes, from the end of the header */
+    int used;                         /* 1: it is one of the model's weights */
 } qwen3_entry;
 
 typedef struct qwen3_header {
@@ -235,9 +248,56 @@ static inline __attribute__((format(printf, 2, 3))) int qwen3_fail(const qwen3_s
     return -1;
 }
 
+#define QWEN3_NO_MEMORY "out of memory"
 static inline int qwen3_no_memory(const qwen3_source *s)
 {
-    return qwen3_fail(s, "out of memory");
+    return qwen3_fail(s, QWEN3_NO_MEMORY);
+}
+
+/* The failed system call's reason. */
+static inline int qwen3_fail_errno(const qwen3_source *s)
+{
+    return errno == ENOMEM ? qwen3_no_memory(s) : qwen3_fail(s, "%s", strerror(errno));
+}
+
+/* Whether this error is that memory was lacking: nothing is wrong with the file then. */
+static inline int qwen3_is_no_memory(const char *error)
+{
+    const size_t size = strlen(error), end = strlen(": " QWEN3_NO_MEMORY);
+    return size >= end && !strcmp(error + size - end, ": " QWEN3_NO_MEMORY);
+}
+
+/* Names of what was passed over in a file, as many as there is room for. */
+typedef struct qwen3_names {
+    char text[240];
+    size_t used, more;
+} qwen3_names;
+
+static inline void qwen3_name_passed_over(qwen3_names *n, const char *name)
+{
+    const size_t room = sizeof n->text - n->used;
+    const int size = snprintf(n->text + n->used, room, "%s%s", n->used ? ", " : "", name);
+    if ((size_t)size < room)
+        n->used += (size_t)size;
+    else
+        n->text[n->used] = 0, n->more++;
+}
+
+/* Adds a line to the warnings, if anything was passed over. */
+static inline void qwen3_warn(qwen3_config *c, const char *file, const char *what,
+                              const qwen3_names *n)
+{
+    char more[32] = "", *at = c->warnings + strlen(c->warnings);
+    const size_t room = (size_t)(c->warnings + sizeof c->warnings - at);
+    if (!n->used && !n->more) return;
+    if (n->more) snprintf(more, sizeof more, " and %zu more", n->more);
+    if ((size_t)snprintf(at, room, "%s: %s: %s%s", file, what, n->text, more) + 1 >= room) {
+        *at = 0;
+        return;
+    }
+    for (; *at; at++)
+        if ((unsigned char)*at < 32 || *at == 127) *at = '?';
+    at[0] = '\n', at[1] = 0;
 }
 
 static inline char *qwen3_copy_text(const char *text)
@@ -250,26 +310,33 @@ static inline char *qwen3_copy_text(const char *text)
 
 /* ---- qwen3: JSON values, checked ------------------------------------------------------------------- */
 
-/* How deep arrays and objects are nested; the parser below recurses as deep. */
-static inline size_t qwen3_depth(const char *text, size_t size)
+/* How deep arrays and objects are nested, as deep as the parser below recurses; and how many values there are, for each of
+   which the parser takes memory. */
+typedef struct qwen3_extent {
+    size_t depth, values;
+} qwen3_extent;
+static inline qwen3_extent qwen3_extent_of(const char *text, size_t size)
 {
-    size_t depth = 0, deepest = 0, i;
-    int in_string = 0;
+    qwen3_extent e = {0, 1};
+    size_t depth = 0, i;
+    int in_string = 0, opened = 0; /* opened: only spaces since an array or object began */
     for (i = 0; i < size; i++) {
+        const char c = text[i];
         if (in_string) {
-            if (text[i] == '\\')
+            if (c == '\\')
                 i++;
-            else if (text[i] == '"')
+            else if (c == '"')
                 in_string = 0;
-        } else if (text[i] == '"') {
-            in_string = 1;
-        } else if (text[i] == '{' || text[i] == '[') {
-            if (++depth > deepest) deepest = depth;
-        } else if ((text[i] == '}' || text[i] == ']') && depth) {
-            depth--;
+            continue;
         }
+        if (c == ' ' || c == '\t' || c == '\r' || c == '\n') continue;
+        if (c == ',' || (opened && c != '}' && c != ']')) e.values++;
+        opened = c == '{' || c == '[';
+        in_string = c == '"';
+        if (opened && ++depth > e.depth) e.depth = depth;
+        if ((c == '}' || c == ']') && depth) depth--;
     }
-    return deepest;
+    return e;
 }
 
 static inline const char *qwen3_kind(const json_t *v)
@@ -300,6 +367,7 @@ static inline json_t *qwen3_json(const qwen3_source *s, const char *text, size_t
 {
     json_error_t e;
     json_t *root;
+    qwen3_extent extent;
     if (size == 0) {
         qwen3_fail(s, "empty, expected a JSON object");
         return NULL;
@@ -308,12 +376,20 @@ static inline json_t *qwen3_json(const qwen3_source *s, const char *text, size_t
         qwen3_fail(s, "%zu bytes of JSON, expected at most %u", size, QWEN3_MAX_JSON);
         return NULL;
     }
-    if (qwen3_depth(text, size) > QWEN3_MAX_DEPTH) {
+    extent = qwen3_extent_of(text, size);
+    if (extent.depth > QWEN3_MAX_DEPTH) {
         qwen3_fail(s, "JSON nested deeper than %u", QWEN3_MAX_DEPTH);
         return NULL;
     }
+    if (extent.values > QWEN3_MAX_VALUES) {
+        qwen3_fail(s, "%zu JSON values, expected at most %u", extent.values, QWEN3_MAX_VALUES);
+        return NULL;
+    }
+    errno = 0;
     root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &e);
-    if (!root) {
+    if (!root && errno == ENOMEM) { /* malloc says so; the parser takes it for a wrong text */
+        qwen3_no_memory(s);
+    } else if (!root) {
         qwen3_fail(s, "not JSON: line %d, column %d: %s", e.line, e.column, e.text);
     } else if (!json_is_object(root)) {
         qwen3_fail(s, "expected a JSON object, found %s", qwen3_kind(root));
@@ -430,38 +506,217 @@ static inline int qwen3_size(const qwen3_source *s, json_t *o, const char *name,
     return qwen3_count(s, &v, 1, most, out);
 }
 
-/* A text that has only one allowed value, if it is given. */
-static inline int qwen3_only(const qwen3_source *s, const qwen3_value *v, const char *only)
+/* Whether a value is `only`, in JSON: null, true, false, a number, a text without escapes, or {}. Takes no memory. */
+static inline int qwen3_is(const json_t *v, const char *only)
 {
-    const char *text = NULL;
-    if (!qwen3_given(v)) return 0;
-    if (qwen3_text(s, v, &text)) return -1;
-    if (strcmp(text, only) == 0) return 0;
-    return qwen3_fail(s, "%s: \"%s\" is not supported, expected \"%s\"", v->name, text, only);
+    const size_t size = json_string_length(v);
+    char *end;
+    const double number = strtod(only, &end);
+    switch (json_typeof(v)) {
+    case JSON_OBJECT:
+        return !strcmp(only, "{}") && !json_object_size(v);
+    case JSON_STRING:
+        return only[0] == '"' && strlen(only) == size + 2 &&
+               !memcmp(only + 1, json_string_value(v), size);
+    case JSON_INTEGER:
+    case JSON_REAL:
+        return end != only && json_number_value(v) == number;
+    case JSON_ARRAY:
+        return 0;
+    default:
+        return !strcmp(only, qwen3_kind(v));
+    }
 }
 
-/* A switch that changes the model in a way that the decoder does not have. */
-static inline int qwen3_must_be_off(const qwen3_source *s, json_t *o, const char *name)
+/* Refuses a value that is given and is not the only one that this decoder has. */
+static inline int qwen3_only(const qwen3_source *s, const qwen3_value *v, const char *only)
 {
-    int on = 0;
-    if (qwen3_flag(s, o, name, &on)) return -1;
-    return on ? qwen3_fail(s, "%s: true is not supported", name) : 0;
+    char text[80];
+    size_t size;
+    if (!qwen3_given(v) || qwen3_is(v->json, only)) return 0;
+    size = json_dumpb(v->json, text, sizeof text, JSON_COMPACT | JSON_ENCODE_ANY);
+    return qwen3_fail(s, "%s: %.*s%s is not supported, expected %s", v->name,
+                      (int)(size < sizeof text ? size : sizeof text), text,
+                      size > sizeof text ? "..." : "", only);
+}
+
+static inline int qwen3_field_only(const qwen3_source *s, json_t *object, const char *name,
+                                   const char *only)
+{
+    const qwen3_value v = qwen3_field(object, name);
+    return qwen3_only(s, &v, only);
+}
+
+/* The fields that Hugging Face's configurations have and that are known here. All others are named in a warning. */
+static const char *const qwen3_silent_fields[] = {
+    /* the parsers below read them, */
+    "architectures", "decoder_sparse_step", "eos_token_id", "head_dim", "hidden_size",
+    "intermediate_size", "layer_types", "max_position_embeddings", "mlp_only_layers", "model_type",
+    "moe_intermediate_size", "norm_topk_prob", "num_attention_heads", "num_experts",
+    "num_experts_per_tok", "num_hidden_layers", "num_key_value_heads", "num_local_experts",
+    "rms_norm_eps", "rope_parameters", "rope_scaling", "rope_theta", "tie_word_embeddings",
+    "vocab_size",
+
+    /* and these change no result: of training and of its losses */
+    "attention_dropout", "classifier_dropout", "hidden_dropout", "initializer_range",
+    "output_router_logits", "problem_type", "router_aux_loss_coef", "router_jitter_noise",
+
+    /* of windows, without use_sliding_window */
+    "max_window_layers", "sliding_window",
+
+    /* the files say of which type weights are */
+    "dtype", "torch_dtype",
+
+    /* how Hugging Face's code computes the same, and what it returns beside the logits */
+    "_attn_implementation", "_attn_implementation_autoset", "_experts_implementation",
+    "attn_implementation", "cache_implementation", "chunk_size_feed_forward", "output_attentions",
+    "output_hidden_states", "output_logits", "output_scores", "pretraining_tp", "return_dict",
+    "return_dict_in_generate", "torchscript", "use_bfloat16", "use_cache",
+
+    /* names, and tokens that no prompt gets by itself */
+    "_commit_hash", "_from_model_config", "_name_or_path", "bos_token_id", "finetuning_task",
+    "id2label", "label2id", "name_or_path", "num_labels", "pad_token_id", "sep_token_id",
+    "tokenizer_class", "transformers_version",
+
+    /* defaults of what the program has options for */
+    "do_sample", "max_length", "max_new_tokens", "min_p", "temperature", "top_k", "top_p"};
+
+/* A field of which only one value changes nothing. */
+typedef struct qwen3_fixed_field {
+    const char *name, *only; /* in JSON */
+} qwen3_fixed_field;
+/* With another value it is another model: refused. */
+static const qwen3_fixed_field qwen3_refused_fields[] = {
+    {"add_cross_attention", "false"},
+    {"attention_bias", "false"},
+    {"attention_chunk_size", "null"},
+    {"attention_multiplier", "null"},
+    {"attn_logit_softcapping", "null"},
+    {"compression_config", "null"},
+    {"cross_attention_hidden_size", "null"},
+    {"embedding_multiplier", "1"},
+    {"final_logit_softcapping", "null"},
+    {"hidden_act", "\"silu\""},
+    {"hidden_activation", "\"silu\""},
+    {"is_causal", "true"},
+    {"is_encoder_decoder", "false"},
+    {"kv_lora_rank", "null"},
+    {"logit_scale", "1"},
+    {"logits_scaling", "1"},
+    {"mlp_bias", "false"},
+    {"n_group", "1"},
+    {"n_shared_experts", "0"},
+    {"partial_rotary_factor", "1"},
+    {"pruned_heads", "{}"},
+    {"q_lora_rank", "null"},
+    {"qkv_bias", "false"},
+    {"quantization_config", "null"},
+    {"query_pre_attn_scalar", "null"},
+    {"residual_multiplier", "1"},
+    {"rope_interleave", "false"},
+    {"rotary_pct", "1"},
+    {"routed_scaling_factor", "1"},
+    {"scoring_func", "\"softmax\""},
+    {"shared_expert_intermediate_size", "0"},
+    {"text_config", "null"},
+    {"topk_group", "1"},
+    {"use_bidirectional_attention", "false"},
+    {"use_qk_norm", "true"},
+    {"use_sliding_window", "false"},
+    {"vision_config", "null"},
+};
+/* Another value asks generate() for something that the decoder does not have: named in a warning. */
+static const qwen3_fixed_field qwen3_warned_fields[] = {
+    {"bad_words_ids", "null"},
+    {"begin_suppress_tokens", "null"},
+    {"diversity_penalty", "0"},
+    {"early_stopping", "false"},
+    {"encoder_no_repeat_ngram_size", "0"},
+    {"encoder_repetition_penalty", "1"},
+    {"epsilon_cutoff", "0"},
+    {"eta_cutoff", "0"},
+    {"exponential_decay_length_penalty", "null"},
+    {"forced_bos_token_id", "null"},
+    {"forced_eos_token_id", "null"},
+    {"guidance_scale", "1"},
+    {"is_decoder", "false"},
+    {"length_penalty", "1"},
+    {"min_length", "0"},
+    {"min_new_tokens", "null"},
+    {"no_repeat_ngram_size", "0"},
+    {"num_beam_groups", "1"},
+    {"num_beams", "1"},
+    {"num_return_sequences", "1"},
+    {"penalty_alpha", "null"},
+    {"prefix", "null"},
+    {"remove_invalid_values", "false"},
+    {"renormalize_logits", "false"},
+    {"repetition_penalty", "1"},
+    {"stop_strings", "null"},
+    {"suppress_tokens", "null"},
+    {"task_specific_params", "null"},
+    {"tie_encoder_decoder", "false"},
+    {"typical_p", "1"},
+};
+
+#define QWEN3_COUNT_OF(table) (sizeof(table) / sizeof((table)[0]))
+static inline const char *qwen3_only_value(const qwen3_fixed_field *fields, size_t count,
+                                           const char *name)
+{
+    size_t i;
+    for (i = 0; i < count; i++)
+        if (!strcmp(fields[i].name, name)) return fields[i].only;
+    return NULL;
+}
+static inline int qwen3_is_silent(const char *name)
+{
+    size_t i;
+    for (i = 0; i < QWEN3_COUNT_OF(qwen3_silent_fields); i++)
+        if (!strcmp(qwen3_silent_fields[i], name)) return 1;
+    return 0;
+}
+
+/* Looks at every field of a file's object. */
+static inline int qwen3_check_fields(qwen3_config *c, const qwen3_source *s, json_t *o)
+{
+    qwen3_names passed_over;
+    void *iter;
+    memset(&passed_over, 0, sizeof passed_over);
+    for (iter = json_object_iter(o); iter; iter = json_object_iter_next(o, iter)) {
+        const char *name = json_object_iter_key(iter);
+        const qwen3_value v = qwen3_field(o, name);
+        const char *refused =
+            qwen3_only_value(qwen3_refused_fields, QWEN3_COUNT_OF(qwen3_refused_fields), name);
+        const char *warned =
+            qwen3_only_value(qwen3_warned_fields, QWEN3_COUNT_OF(qwen3_warned_fields), name);
+        if (refused && qwen3_only(s, &v, refused)) return -1;
+        if (refused || (warned && (!qwen3_given(&v) || qwen3_is(v.json, warned)))) continue;
+        if (!qwen3_is_silent(name)) qwen3_name_passed_over(&passed_over, name);
+    }
+    qwen3_warn(c, s->file, "passed over, though results may depend on it", &passed_over);
+    return 0;
 }
 
 static inline int qwen3_config_variant(const qwen3_source *s, json_t *o, int *sparse)
 {
-    const qwen3_value type = qwen3_field(o, "model_type"), act = qwen3_field(o, "hidden_act");
-    const qwen3_value quantised = qwen3_field(o, "quantization_config");
+    const qwen3_value type = qwen3_field(o, "model_type");
+    const qwen3_value classes = qwen3_field(o, "architectures");
     const char *text = NULL;
+    size_t count = 0, i;
     if (qwen3_text(s, &type, &text)) return -1;
     *sparse = strcmp(text, "qwen3_moe") == 0;
     if (!*sparse && strcmp(text, "qwen3") != 0)
         return qwen3_fail(
             s, "model_type: \"%s\" is not supported, expected \"qwen3\" or \"qwen3_moe\"", text);
-    if (qwen3_given(&quantised))
-        return qwen3_fail(s, "quantization_config: quantised weights are not supported");
-    if (qwen3_only(s, &act, "silu") || qwen3_must_be_off(s, o, "attention_bias")) return -1;
-    return qwen3_must_be_off(s, o, "use_sliding_window");
+    if (!qwen3_given(&classes)) return 0;
+    if (qwen3_array(s, &classes, 1, QWEN3_MAX_VALUES, &count)) return -1;
+    for (i = 0; i < count; i++) {
+        const qwen3_value name = qwen3_item(&classes, i);
+        if (qwen3_text(s, &name, &text) ||
+            qwen3_only(s, &name, *sparse ? "\"Qwen3MoeForCausalLM\"" : "\"Qwen3ForCausalLM\""))
+            return -1;
+    }
+    return 0;
 }
 
 static inline int qwen3_config_sizes(qwen3_config *c, const qwen3_source *s, json_t *o)
@@ -506,42 +761,53 @@ static inline int qwen3_config_layer_types(const qwen3_config *c, const qwen3_so
     for (i = 0; i < count; i++) {
         const qwen3_value type = qwen3_item(&types, i);
         const char *text = NULL;
-        if (qwen3_text(s, &type, &text) || qwen3_only(s, &type, "full_attention")) return -1;
+        if (qwen3_text(s, &type, &text) || qwen3_only(s, &type, "\"full_attention\"")) return -1;
     }
     return 0;
 }
 
-/* rope_parameters and the older rope_scaling: an object that names its type. */
-static inline int qwen3_config_rope_type(qwen3_source s, const qwen3_value *rope)
+/* A rope_theta, which must be that of other places. */
+static inline int qwen3_config_theta(qwen3_config *c, const qwen3_source *s, json_t *o)
 {
-    if (!qwen3_given(rope)) return 0;
-    if (qwen3_object(&s, rope)) return -1;
-    s.within = rope->name;
-    const qwen3_value type = qwen3_field(rope->json, "rope_type"),
-                      old = qwen3_field(rope->json, "type");
-    return qwen3_only(&s, &type, "default") || qwen3_only(&s, &old, "default") ? -1 : 0;
-}
-
-static inline int qwen3_config_rope(qwen3_config *c, qwen3_source s, json_t *o)
-{
-    const qwen3_value scaling = qwen3_field(o, "rope_scaling"),
-                      outer = qwen3_field(o, "rope_theta");
-    const qwen3_value parameters = qwen3_field(o, "rope_parameters");
+    const qwen3_value v = qwen3_field(o, "rope_theta");
     double theta = 0;
-    if (qwen3_config_rope_type(s, &scaling) || qwen3_config_rope_type(s, &parameters)) return -1;
-    const qwen3_value inner =
-        qwen3_field(parameters.json, "rope_theta"); /* a null parameters object: missing */
-    if (qwen3_given(&outer) || !qwen3_given(&inner)) {
-        if (qwen3_number(&s, &outer, 1, 1e15, &c->rope_theta)) return -1;
-        if (!qwen3_given(&inner)) return 0;
-    }
-    s.within = parameters.name;
-    if (qwen3_number(&s, &inner, 1, 1e15, &theta)) return -1;
-    if (qwen3_given(&outer) && c->rope_theta != theta)
-        return qwen3_fail(&s, "rope_theta: %g, but the rope_theta outside is %g", theta,
-                          c->rope_theta);
+    if (!qwen3_given(&v)) return 0;
+    if (qwen3_number(s, &v, 1, 1e15, &theta)) return -1;
+    if (c->rope_theta > 0 && c->rope_theta != theta)
+        return qwen3_fail(s, "rope_theta: %g, but another rope_theta is %g", theta, c->rope_theta);
     c->rope_theta = theta;
     return 0;
+}
+
+/* rope_parameters or the older rope_scaling: an object that scales nothing, and may have the theta. */
+static inline int qwen3_config_rope_object(qwen3_config *c, qwen3_source s, json_t *o,
+                                           const char *name)
+{
+    const qwen3_value rope = qwen3_field(o, name);
+    void *iter;
+    if (!qwen3_given(&rope)) return 0;
+    if (qwen3_object(&s, &rope)) return -1;
+    s.within = name;
+    for (iter = json_object_iter(rope.json); iter; iter = json_object_iter_next(rope.json, iter)) {
+        const char *key = json_object_iter_key(iter);
+        const qwen3_value v = qwen3_field(rope.json, key);
+        if (!strcmp(key, "rope_theta")) continue;
+        if (qwen3_only(&s, &v,
+                       !strcmp(key, "rope_type") || !strcmp(key, "type") ? "\"default\""
+                       : !strcmp(key, "partial_rotary_factor")           ? "1"
+                                                                         : "null"))
+            return -1;
+    }
+    return qwen3_config_theta(c, &s, rope.json);
+}
+
+static inline int qwen3_config_rope(qwen3_config *c, const qwen3_source *s, json_t *o)
+{
+    const qwen3_value theta = qwen3_field(o, "rope_theta");
+    if (qwen3_config_theta(c, s, o) || qwen3_config_rope_object(c, *s, o, "rope_scaling") ||
+        qwen3_config_rope_object(c, *s, o, "rope_parameters"))
+        return -1;
+    return c->rope_theta > 0 ? 0 : qwen3_wrong_kind(s, &theta, "a number");
 }
 
 static inline int qwen3_config_eos(qwen3_config *c, const qwen3_source *s, json_t *o)
@@ -644,9 +910,9 @@ static inline int qwen3_parse_config(qwen3_config *c, const char *text, size_t s
     memset(c, 0, sizeof *c);
     if (!o) return -1;
     eps = qwen3_field(o, "rms_norm_eps");
-    failed = qwen3_config_variant(&s, o, &sparse) || qwen3_config_sizes(c, &s, o) ||
-             qwen3_config_layer_types(c, &s, o) || qwen3_config_rope(c, s, o) ||
-             qwen3_number(&s, &eps, 1e-30, 1, &c->norm_eps) ||
+    failed = qwen3_config_variant(&s, o, &sparse) || qwen3_check_fields(c, &s, o) ||
+             qwen3_config_sizes(c, &s, o) || qwen3_config_layer_types(c, &s, o) ||
+             qwen3_config_rope(c, &s, o) || qwen3_number(&s, &eps, 1e-30, 1, &c->norm_eps) ||
              qwen3_flag(&s, o, "tie_word_embeddings", &c->tied) || qwen3_config_eos(c, &s, o) ||
              (sparse && qwen3_config_experts(c, &s, o)) || qwen3_config_parameters(c, &s);
     json_decref(o);
@@ -660,7 +926,7 @@ static inline int qwen3_parse_generation(qwen3_config *c, const char *text, size
     json_t *o = qwen3_json(&s, text, size);
     int failed;
     if (!o) return -1;
-    failed = qwen3_config_eos(c, &s, o);
+    failed = qwen3_check_fields(c, &s, o) || qwen3_config_eos(c, &s, o);
     json_decref(o);
     return failed;
 }
@@ -696,10 +962,10 @@ static inline const char *qwen3_shape_text(char text[100], const uint64_t *shape
     size_t used = 0;
     uint32_t i;
     text[used++] = '[';
-    for (i = 0; i < dimensions; i++)
+    for (i = 0; i < dimensions && i < QWEN3_DIMENSIONS; i++)
         used += (size_t)snprintf(text + used, 100 - used, "%s%llu", i ? ", " : "",
                                  (unsigned long long)shape[i]);
-    snprintf(text + used, 100 - used, "]");
+    snprintf(text + used, 100 - used, i < dimensions ? ", ...]" : "]");
     return text;
 }
 
@@ -716,17 +982,18 @@ static inline int qwen3_read_entry(qwen3_entry *e, const qwen3_source *s, const 
     dtype = qwen3_field(v->json, "dtype");
     shape = qwen3_field(v->json, "shape");
     offsets = qwen3_field(v->json, "data_offsets");
-    if (qwen3_text(s, &dtype, &type) || qwen3_array(s, &shape, 0, 4, &count)) return -1;
+    if (qwen3_text(s, &dtype, &type) || qwen3_array(s, &shape, 0, QWEN3_MAX_VALUES, &count))
+        return -1;
     bytes = qwen3_type_bytes(type, &e->dtype);
     snprintf(e->dtype_name, sizeof e->dtype_name, "%s", type);
     e->dimensions = (uint32_t)count;
     for (i = 0; i < count; i++) {
         item = qwen3_item(&shape, i);
         if (qwen3_integer(s, &item, 0, INT64_MAX, &number)) return -1;
-        e->shape[i] = (uint64_t)number;
-        if (number && elements > INT64_MAX / 8 / e->shape[i])
+        if (i < QWEN3_DIMENSIONS) e->shape[i] = (uint64_t)number;
+        if (number && elements > INT64_MAX / 8 / (uint64_t)number)
             return qwen3_fail(s, "shape: more elements than 2^60");
-        elements *= e->shape[i];
+        elements *= (uint64_t)number;
     }
     if (qwen3_array(s, &offsets, 2, 2, &count)) return -1;
     item = qwen3_item(&offsets, 0);
@@ -949,16 +1216,16 @@ static inline int qwen3_map(qwen3_bytes *bytes, const char *path, char *error, s
     bytes->at = NULL;
     bytes->size = 0;
     file = open(path, O_RDONLY | O_NONBLOCK);
-    if (file < 0) return qwen3_fail(&s, "%s", strerror(errno));
+    if (file < 0) return qwen3_fail_errno(&s);
     if (fstat(file, &info)) {
-        failed = qwen3_fail(&s, "%s", strerror(errno));
+        failed = qwen3_fail_errno(&s);
     } else if (!S_ISREG(info.st_mode)) {
         failed = qwen3_fail(&s, S_ISDIR(info.st_mode) ? "is a folder, expected a file"
                                                       : "is not a regular file");
     } else if (info.st_size > 0) {
         at = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, file, 0);
         if (at == MAP_FAILED) {
-            failed = qwen3_fail(&s, "%s", strerror(errno));
+            failed = qwen3_fail_errno(&s);
         } else {
             bytes->at = (const unsigned char *)at;
             bytes->size = (size_t)info.st_size;
@@ -1118,8 +1385,8 @@ static inline void qwen3_close(qwen3_checkpoint *c)
 /* ---- qwen3: the weights, by name ------------------------------------------------------------------- */
 
 /* The shard that has a tensor, and what its header says of it. NULL: there is none; shard NULL: not even in the index. */
-static inline const qwen3_entry *qwen3_entry_of(const qwen3_checkpoint *c, const char *within,
-                                                const qwen3_shard **shard)
+static inline qwen3_entry *qwen3_entry_of(const qwen3_checkpoint *c, const char *within,
+                                          const qwen3_shard **shard)
 {
     qwen3_entry key;
     char name[128];
@@ -1135,15 +1402,15 @@ static inline const qwen3_entry *qwen3_entry_of(const qwen3_checkpoint *c, const
         if (!place) return NULL;
     }
     key.name = name;
-    return (const qwen3_entry *)bsearch(&key, (*shard)->header.entries, (*shard)->header.count,
-                                        sizeof key, qwen3_by_name);
+    return (qwen3_entry *)bsearch(&key, (*shard)->header.entries, (*shard)->header.count,
+                                  sizeof key, qwen3_by_name);
 }
 
 /* The same of the tensor s.within, which must be there. */
-static inline const qwen3_entry *qwen3_find(const qwen3_checkpoint *c, qwen3_source s,
-                                            const qwen3_shard **shard)
+static inline qwen3_entry *qwen3_find(const qwen3_checkpoint *c, qwen3_source s,
+                                      const qwen3_shard **shard)
 {
-    const qwen3_entry *entry = qwen3_entry_of(c, s.within, shard);
+    qwen3_entry *entry = qwen3_entry_of(c, s.within, shard);
     if (entry) return entry;
     s.file = *shard ? (*shard)->name : QWEN3_INDEX;
     qwen3_fail(&s, !*shard      ? "missing in weight_map"
@@ -1160,11 +1427,12 @@ static inline int qwen3_take(qwen3_checkpoint *c, qwen3_tensor *out, const char 
     const uint64_t matrix[2] = {rows, columns}, *shape = rows ? matrix : matrix + 1;
     const uint32_t dimensions = rows ? 2 : 1;
     const qwen3_shard *shard;
-    const qwen3_entry *e;
+    qwen3_entry *e;
     char is[100], expected[100];
     s.within = name;
     e = qwen3_find(c, s, &shard);
     if (!e) return -1;
+    e->used = 1;
     s.file = shard->name;
     if (e->dtype == QWEN3_OTHER)
         return qwen3_fail(&s, "dtype %s, expected BF16, F16 or F32", e->dtype_name);
@@ -1244,10 +1512,11 @@ static inline int qwen3_check_tied(qwen3_checkpoint *c)
     qwen3_source s = qwen3_source_of("", c->error, sizeof c->error);
     const qwen3_tensor *embed = &c->embed;
     const qwen3_shard *shard;
-    const qwen3_entry *head;
+    qwen3_entry *head;
     s.within = "lm_head.weight";
     head = qwen3_entry_of(c, s.within, &shard);
     if (!head) return 0;
+    head->used = 1;
     s.file = shard->name;
     if (head->dtype == embed->dtype && head->dimensions == 2 && head->shape[0] == embed->rows &&
         head->shape[1] == embed->columns &&
@@ -1256,6 +1525,47 @@ static inline int qwen3_check_tied(qwen3_checkpoint *c)
         return 0;
     return qwen3_fail(&s, "differs from %s, but config.json has tie_word_embeddings: true",
                       embed->name);
+}
+
+/* Whether a tensor belongs to a part of the model that the decoder has, so that it would have to use it. The frequencies of
+   RoPE, which old files have, follow from the config. */
+static inline int qwen3_is_within(const qwen3_checkpoint *c, const char *name)
+{
+    static const char *const parts[] = {"lm_head.", "model.embed_tokens.", "model.norm."};
+    static const char layers[] = "model.layers.";
+    const char *number = name + sizeof layers - 1, *end = strrchr(name, '.');
+    uint32_t i, layer = 0;
+    if (end && !strcmp(end, ".inv_freq")) return 0;
+    for (i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        if (!strncmp(name, parts[i], strlen(parts[i]))) return 1;
+    if (strncmp(name, layers, sizeof layers - 1) != 0 || *number == '.') return 0;
+    for (; *number >= '0' && *number <= '9' && layer < c->config.layers; number++)
+        layer = 10 * layer + (uint32_t)(*number - '0');
+    return *number == '.' && layer < c->config.layers;
+}
+
+/* Refuses a tensor that the decoder would have to use, such as a bias or a scale, and names others in a warning. */
+static inline int qwen3_check_unused(qwen3_checkpoint *c)
+{
+    uint32_t i;
+    for (i = 0; i < c->shard_count; i++) {
+        const qwen3_shard *shard = &c->shards[i], *other;
+        qwen3_source s = qwen3_source_of(shard->name, c->error, sizeof c->error);
+        qwen3_names passed_over;
+        size_t k;
+        memset(&passed_over, 0, sizeof passed_over);
+        for (k = 0; k < shard->header.count; k++) {
+            const qwen3_entry *e = &shard->header.entries[k], *found;
+            if (e->used) continue;
+            s.within = e->name;
+            found = qwen3_entry_of(c, e->name, &other); /* used: of another shard, by the index */
+            if (qwen3_is_within(c, e->name) && !(found && found->used))
+                return qwen3_fail(&s, "this decoder has no such weight");
+            qwen3_name_passed_over(&passed_over, e->name);
+        }
+        qwen3_warn(&c->config, shard->name, "tensors that are not used", &passed_over);
+    }
+    return 0;
 }
 
 static inline int qwen3_bind(qwen3_checkpoint *c)
@@ -1274,7 +1584,7 @@ static inline int qwen3_bind(qwen3_checkpoint *c)
         return -1;
     for (layer = 0; layer < config->layers; layer++)
         if (qwen3_bind_layer(c, layer)) return -1;
-    return 0;
+    return qwen3_check_unused(c);
 }
 
 /* ---- qwen3: numbers -------------------------------------------------------------------------------- */

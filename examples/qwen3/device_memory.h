@@ -13,7 +13,11 @@
 #define ERROR_BYTES 512u
 
 /* Exit status of the program. */
-enum { RUN_FAILED = 1, RUN_REFUSED = 2 }; /* refused: a file or an argument is wrong */
+enum {
+    RUN_FAILED = 1,
+    RUN_REFUSED = 2,      /* a file or an argument is wrong */
+    RUN_INTERRUPTED = 130 /* by Ctrl-C, as shells have it */
+};
 
 typedef struct device_memory { /* allocations that are freed together */
     void **block;

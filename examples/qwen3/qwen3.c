@@ -16,6 +16,7 @@
 #include "check.h"
 #include "fits.h"
 #include "text.h"
+#include "../tools/random_seed.h"
 #include "../tools/trace_picture.h"
 #if defined(FLEET_MPI)
 #include "../tools/mpi_peers.h"
@@ -36,7 +37,8 @@ typedef struct options {
     const char *dir, *prompts, *schedule, *check, *trace, *prompt, *prompt_file, *system;
     uint32_t batch, chiplets, tile_rows, steps, context, prefill_rows, share_prefixes,
         random_weights, bench, help;
-    uint32_t chat, no_thinking, ignore_eos, top_k, seed, ranks, rank_limit, workers;
+    uint32_t chat, no_thinking, ignore_eos, top_k, ranks, rank_limit, workers;
+    uint64_t seed;
     float temperature, top_p, min_p;
 } options;
 
@@ -60,7 +62,8 @@ typedef struct program {
     session s;
     int32_t *generated;
     double *ended; /* when each step ended */
-    FILE *trace;
+    output out;    /* standard output */
+    output trace;
     char trace_name[4096];
     double started, loaded, planned, launched;
     char error[ERROR_BYTES];
@@ -130,7 +133,7 @@ static const char usage[] =
     "and "
     "a conversation\n"
     "where it waits for a message. Ends with 0; 1: it went wrong; 2: a file or an "
-    "argument is.\n";
+    "argument is; 130: Ctrl-C.\n";
 
 /* Prints why the program ends, and returns its status. */
 static int stop(int code, const char *format, ...)
@@ -144,16 +147,33 @@ static int stop(int code, const char *format, ...)
     return code;
 }
 
-/* Output that cannot be written is an error: a disk may be full, a pipe closed. */
-static int flush_tokens(void)
+/* The same for the error of a file. */
+static int stop_for_file(const char *error)
 {
-    if (fflush(stdout) || ferror(stdout))
-        return stop(RUN_FAILED, "standard output cannot be written: %s", strerror(errno));
-    return 0;
+    return stop(qwen3_is_no_memory(error) ? RUN_FAILED : RUN_REFUSED, "%s", error);
 }
+
+/* Output that cannot be written is an error: a disk may be full, a pipe closed. */
+static int flush_output(output *out)
+{
+    const int why = output_flush(out);
+    return why ? stop(RUN_FAILED, "standard output cannot be written: %s", strerror(why)) : 0;
+}
+/* For text that could not be made or printed. */
+static int stop_for_text(const text_output *text)
+{
+    return text->to->error ? flush_output(text->to) : stop(RUN_FAILED, "out of memory");
+}
+
 /* ---- arguments ---- */
 
-typedef enum option_kind { OPTION_TEXT, OPTION_COUNT, OPTION_NUMBER, OPTION_FLAG } option_kind;
+typedef enum option_kind {
+    OPTION_TEXT,
+    OPTION_COUNT,
+    OPTION_SEED,
+    OPTION_NUMBER,
+    OPTION_FLAG
+} option_kind;
 typedef struct option {
     const char *name;
     option_kind kind;
@@ -179,7 +199,7 @@ static const option known[] = {
     {"--prefill-rows", OPTION_COUNT, offsetof(options, prefill_rows), 1},
     {"--share-prefixes", OPTION_FLAG, offsetof(options, share_prefixes), 0},
     {"--top-k", OPTION_COUNT, offsetof(options, top_k), 0},
-    {"--seed", OPTION_COUNT, offsetof(options, seed), 0},
+    {"--seed", OPTION_SEED, offsetof(options, seed), 0},
     {"--temperature", OPTION_NUMBER, offsetof(options, temperature), 0},
     {"--top-p", OPTION_NUMBER, offsetof(options, top_p), 0},
     {"--min-p", OPTION_NUMBER, offsetof(options, min_p), 0},
@@ -203,6 +223,16 @@ static int count_of(const char *name, const char *text, uint32_t *count)
     if (*text < '0' || *text > '9' || *end || n < 1 || n > MAX_COUNT)
         return stop(RUN_REFUSED, "%s needs a number from 1 to %u", name, MAX_COUNT);
     *count = (uint32_t)n;
+    return 0;
+}
+
+static int seed_of(const char *name, const char *text, uint64_t *seed)
+{
+    char *end;
+    errno = 0;
+    *seed = strtoull(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || errno || *seed < 1 || *seed > INT64_MAX)
+        return stop(RUN_REFUSED, "%s needs a number from 1 to 2^63 - 1", name);
     return 0;
 }
 
@@ -280,6 +310,8 @@ static int read_options(options *o, int argc, char **argv)
             *(const char **)(void *)to = argv[i];
         else if (known[k].kind == OPTION_NUMBER
                      ? number_of(known[k].name, argv[i], (float *)(void *)to)
+                 : known[k].kind == OPTION_SEED
+                     ? seed_of(known[k].name, argv[i], (uint64_t *)(void *)to)
                      : count_of(known[k].name, argv[i], (uint32_t *)(void *)to))
             return RUN_REFUSED;
     }
@@ -371,11 +403,12 @@ static int read_schedule(const char *name, session_desc *d)
     return stop(RUN_REFUSED, "--schedule is static, chiplet, dynamic, auto, unfused or unaware");
 }
 
-/* Opens the file before anything is loaded, so that a wrong name is found at once. The name of another rank than the first has
-   the rank's number before its end. */
-static int open_trace(program *a)
+/* Finds a wrong name before anything is loaded. The name of another rank than the first has the rank's number before its
+   end. */
+static int name_trace(program *a)
 {
     const char *end = strrchr(a->o.trace, '.');
+    int why;
     if (!end || (strcmp(end, ".svg") && strcmp(end, ".json")))
         return stop(RUN_REFUSED, "--trace %s: the name must end in .svg or .json", a->o.trace);
     snprintf(a->trace_name, sizeof a->trace_name, "%s", a->o.trace);
@@ -384,10 +417,10 @@ static int open_trace(program *a)
         snprintf(a->trace_name, sizeof a->trace_name, "%.*s.%u%s", (int)(end - a->o.trace),
                  a->o.trace, a->ranks.peers.rank, end);
 #endif
-    a->trace = fopen(a->trace_name, "w");
-    if (a->trace) return 0;
-    return stop(RUN_REFUSED, "--trace %s: the file cannot be written: %s", a->trace_name,
-                strerror(errno));
+    why = output_refused(a->trace_name);
+    return why ? stop(RUN_REFUSED, "--trace %s: the file cannot be written: %s", a->trace_name,
+                      strerror(why))
+               : 0;
 }
 
 /* ---- progress and times ---- */
@@ -429,7 +462,7 @@ typedef struct watch {
     uint32_t steps;      /* steps that were seen to end */
     double *ended;       /* when each of them ended */
     uint32_t tokens;     /* that were printed */
-    int failed;          /* 1: the text cannot be written */
+    int failed;          /* 1: the text cannot be made or written */
 } watch;
 
 /* Prints the tokens of the only sequence that have come. */
@@ -484,7 +517,7 @@ static int watched_run(session *s, double *ended, text_output *answer)
     pthread_join(thread, NULL);
     catch_interrupts(0);
     print_tokens(&w); /* of steps that the watch missed */
-    if (w.failed) return stop(RUN_FAILED, "standard output cannot be written: %s", strerror(errno));
+    if (w.failed) return stop_for_text(answer);
     if (bad) return stop(RUN_FAILED, "%s", s->error);
     for (uint32_t i = 0; i < s->summary.steps; i++)
         if (i >= w.steps || ended[i] > end) ended[i] = end;
@@ -516,11 +549,12 @@ static int write_trace(program *a)
     if (bad) stop(RUN_FAILED, "out of memory");
     if (!bad) fprintf(stderr, "%s", report);
     if (!bad) {
-        bad = fputs(text, a->trace) < 0;
-        bad = fclose(a->trace) || bad;
-        a->trace = NULL;
+        int why = output_open(&a->trace, a->trace_name);
+        output_put(&a->trace, text, strlen(text));
+        if (!why) why = output_close(&a->trace, 1);
+        bad = why != 0;
         if (bad)
-            stop(RUN_FAILED, "--trace %s: cannot be written: %s", a->trace_name, strerror(errno));
+            stop(RUN_FAILED, "--trace %s: cannot be written: %s", a->trace_name, strerror(why));
     }
     if (!bad) fprintf(stderr, "the timeline of the last step is in %s\n", a->trace_name);
     free(report);
@@ -595,9 +629,7 @@ static int run_requests(program *a, uint32_t *counts)
     a->launched = now();
     if ((bad = watched_run(&a->s, a->ended, answer)) != 0) return bad;
     session_generated(&a->s, a->generated, counts);
-    return answer && text_end(answer)
-               ? stop(RUN_FAILED, "standard output cannot be written: %s", strerror(errno))
-               : 0;
+    return answer && text_end(answer) ? stop_for_text(answer) : 0;
 }
 
 /* Prints the sequences of a batch, as text or as tokens. */
@@ -606,18 +638,18 @@ static int print_sequences(program *a, const uint32_t *counts)
     for (uint32_t i = 0; i < a->n; i++) {
         const int32_t *tokens = a->generated + (size_t)i * a->desc.steps;
         if (takes_text(&a->o)) {
-            printf("%s== sequence %u\n", i ? "\n" : "", i);
+            output_format(&a->out, "%s== sequence %u\n", i ? "\n" : "", i);
             a->answer.text.size = a->answer.printed = 0;
             for (uint32_t t = 0; t < counts[i]; t++)
-                if (text_token(&a->answer, (uint32_t)tokens[t])) break;
-            text_end(&a->answer);
+                if (text_token(&a->answer, (uint32_t)tokens[t])) return stop_for_text(&a->answer);
+            if (text_end(&a->answer)) return stop_for_text(&a->answer);
             continue;
         }
-        printf("tokens:");
-        for (uint32_t t = 0; t < counts[i]; t++) printf(" %d", tokens[t]);
-        printf("\n");
+        output_format(&a->out, "tokens:");
+        for (uint32_t t = 0; t < counts[i]; t++) output_format(&a->out, " %d", tokens[t]);
+        output_format(&a->out, "\n");
     }
-    return flush_tokens();
+    return flush_output(&a->out);
 }
 
 static int decode_prompts(program *a)
@@ -626,12 +658,12 @@ static int decode_prompts(program *a)
     int bad = run_requests(a, counts);
     if (!bad && !(takes_text(&a->o) && a->n == 1)) bad = print_sequences(a, counts);
     if (bad) return bad;
-    if (a->s.interrupted) {
+    if (interrupted) {
         fprintf(stderr, "interrupted\n");
-        return 0;
+        return RUN_INTERRUPTED;
     }
     print_times(a);
-    if (!a->trace) return 0;
+    if (!a->o.trace) return 0;
     if (a->s.summary.steps < a->s.steps) { /* the recorded step did not run: again */
         a->desc.launch = a->s.summary.steps;
         session_free(&a->s);
@@ -651,7 +683,7 @@ static int encode_prompt(program *a, const qwen3_config *config, const qwen3_str
     const uint32_t room = a->o.context ? a->o.context : config->positions;
     if (qwen3_encode(&a->tokenizer, text->at, text->size, &tokens, a->error, sizeof a->error)) {
         free(tokens.at);
-        return stop(RUN_REFUSED, "%s", a->error);
+        return stop_for_file(a->error);
     }
     free(a->prompts[0]);
     a->prompts[0] = tokens.at, a->n_prompts = 1;
@@ -685,14 +717,15 @@ static int open_text(program *a, const qwen3_config *config)
     qwen3_string text = {NULL, 0, 0};
     int bad = 0;
     if (qwen3_tokenizer_open(&a->tokenizer, o->dir, a->error, sizeof a->error))
-        return stop(RUN_REFUSED, "%s", a->error);
+        return stop_for_file(a->error);
     a->answer.tokenizer = &a->tokenizer;
     if (o->system && conversation_add(&a->said, "system", o->system, strlen(o->system)))
         return stop(RUN_FAILED, "out of memory");
     if (!o->prompt && !o->prompt_file) return 0; /* a conversation: no message yet */
-    if (o->prompt_file ? read_text(o->prompt_file, &text, a->error, sizeof a->error)
-                       : qwen3_string_add(&text, o->prompt, strlen(o->prompt)))
-        bad = stop(RUN_REFUSED, "%s", o->prompt_file ? a->error : "out of memory");
+    if (o->prompt_file && read_text(o->prompt_file, &text, a->error, sizeof a->error))
+        bad = stop_for_file(a->error);
+    else if (!o->prompt_file && qwen3_string_add(&text, o->prompt, strlen(o->prompt)))
+        bad = stop(RUN_FAILED, "out of memory");
     else if (!o->chat)
         bad = encode_prompt(a, config, &text);
     else if (conversation_add(&a->said, "user", text.at ? text.at : "", text.size))
@@ -763,12 +796,14 @@ static int check(program *a)
     }
     good = checked_is_good(&c);
     if (c.wrong) fprintf(stderr, "%s\n", c.first);
-    printf("%s: %u of %u tokens as expected, each case alone and all in one batch",
-           good ? "ok" : "wrong", c.right, c.tokens);
+    output_format(&a->out, "%s: %u of %u tokens as expected, each case alone and all in one batch",
+                  good ? "ok" : "wrong", c.right, c.tokens);
     if (CHECK_MARGIN > 0)
-        printf(", %u others where the best two are within %.2f", c.near_ties, CHECK_MARGIN);
-    printf("; %u logits within %.1e, allowed %.0e\n", c.logits, c.worst, CHECK_LOGITS);
-    bad = flush_tokens();
+        output_format(&a->out, ", %u others where the best two are within %.2f", c.near_ties,
+                      CHECK_MARGIN);
+    output_format(&a->out, "; %u logits within %.1e, allowed %.0e\n", c.logits, c.worst,
+                  CHECK_LOGITS);
+    bad = flush_output(&a->out);
     return bad ? bad : good ? 0 : RUN_FAILED;
 }
 
@@ -781,21 +816,21 @@ static int open_model(program *a, qwen3_config *config)
     int bad;
     if (a->o.random_weights) {
         if (qwen3_config_read(config, a->o.dir, a->error, sizeof a->error))
-            return stop(RUN_REFUSED, "%s", a->error);
+            return stop_for_file(a->error);
     } else {
-        if (qwen3_open(&a->checkpoint, a->o.dir))
-            return stop(RUN_REFUSED, "%s", a->checkpoint.error);
+        if (qwen3_open(&a->checkpoint, a->o.dir)) return stop_for_file(a->checkpoint.error);
         *config = a->checkpoint.config;
         if (a->checkpoint.rounded)
             fprintf(stderr, "%u matrices are F16 or F32 in the checkpoint: rounded to bf16\n",
                     a->checkpoint.rounded);
     }
+    fputs(config->warnings, stderr);
 #if HAS_RANKS
     config->rank = a->ranks.peers.rank, config->ranks = a->ranks.peers.ranks;
 #endif
     if (a->o.check) {
         if (qwen3_expected_read(&a->expected, config, a->o.check, a->error, sizeof a->error))
-            return stop(RUN_REFUSED, "%s", a->error);
+            return stop_for_file(a->error);
         a->n = a->expected.count;
         return 0;
     }
@@ -855,8 +890,8 @@ static int run(program *a, int argc, char **argv)
     if (!a->o.help && (bad = join_ranks(a)) != 0) return bad;
 #endif
     if (a->o.help) {
-        fputs(usage, stdout);
-        return flush_tokens();
+        output_put(&a->out, usage, strlen(usage));
+        return flush_output(&a->out);
     }
     a->desc.tile_rows = a->o.tile_rows;
     a->desc.chiplets = a->o.chiplets, a->desc.workers = a->o.workers;
@@ -864,15 +899,15 @@ static int run(program *a, int argc, char **argv)
     a->desc.steps = a->o.steps ? a->o.steps : TOKEN_STEPS;
     a->desc.prefill_rows = a->o.prefill_rows, a->desc.draws = a->o.temperature > 0;
     if (a->desc.draws && !a->o.seed) {
-        a->o.seed = 1 + (uint32_t)(1e3 * now()) % MAX_COUNT;
-        fprintf(stderr, "seed %u\n", a->o.seed);
+        if (random_seed(&a->o.seed)) return stop(RUN_FAILED, "no random numbers: give a --seed");
+        fprintf(stderr, "seed %llu\n", (unsigned long long)a->o.seed);
     }
     a->desc.trace = a->o.trace != NULL, a->desc.share_prefixes = a->o.share_prefixes;
     if ((bad = read_schedule(a->o.schedule, &a->desc)) != 0) return bad;
     if (!a->o.check && !takes_text(&a->o) &&
         ((bad = read_prompts(a)) != 0 || (bad = fill_batch(a)) != 0))
         return bad;
-    if (a->o.trace && (bad = open_trace(a)) != 0) return bad;
+    if (a->o.trace && (bad = name_trace(a)) != 0) return bad;
     if ((bad = open_model(a, &config)) != 0) return bad;
     bad = model_load(&a->m, &config, a->o.random_weights ? NULL : &a->checkpoint, a->desc.schedule,
                      a->n, show_loading);
@@ -888,12 +923,14 @@ int main(int argc, char **argv)
     static program a;
     int code;
     signal(SIGPIPE, SIG_IGN); /* so that a closed pipe is an error of write */
+    output_begin();
+    a.out = output_to(stdout), a.answer.to = &a.out;
     shows_progress = (uint32_t)isatty(2);
     a.started = now();
 #if HAS_RANKS
     if (ENGINE(begin)(&a.ranks, &argc, &argv)) return RUN_FAILED;
     code = run(&a, argc, argv);
-    if (code) ENGINE(fail)(&a.ranks, code);
+    if (code && code != RUN_INTERRUPTED) ENGINE(fail)(&a.ranks, code);
 #else
     code = run(&a, argc, argv);
 #endif
@@ -907,7 +944,7 @@ int main(int argc, char **argv)
     for (uint32_t i = 0; i < a.n_prompts; i++) free(a.prompts[i]);
     free(a.generated);
     free(a.ended);
-    if (a.trace) fclose(a.trace);
+    output_close(&a.trace, 0);
 #if HAS_RANKS
     ENGINE(end)(&a.ranks);
 #endif

@@ -2,6 +2,7 @@
 #ifndef QWEN3_TEXT_H
 #define QWEN3_TEXT_H
 
+#include "../tools/output.h"
 #include "tokenizer.h"
 
 /* Reads a file to its end; "-" is standard input. -1: the error says why. */
@@ -12,19 +13,20 @@ static int read_text(const char *path, qwen3_string *text, char *error, size_t e
     char part[4096];
     size_t n;
     int failed = 0;
-    if (!file) return qwen3_fail(&s, "%s", strerror(errno));
+    if (!file) return qwen3_fail_errno(&s);
     while (!failed && (n = fread(part, 1, sizeof part, file)) > 0)
-        failed = qwen3_string_add(text, part, n) || text->size > QWEN3_MAX_TEXT;
-    if (ferror(file))
-        qwen3_fail(&s, "%s", strerror(errno)), failed = -1;
-    else if (failed)
-        qwen3_fail(&s, "more than %zu bytes, or out of memory", QWEN3_MAX_TEXT);
+        if (text->size + n > QWEN3_MAX_TEXT)
+            failed = qwen3_fail(&s, "more than %zu bytes", QWEN3_MAX_TEXT);
+        else if (qwen3_string_add(text, part, n))
+            failed = qwen3_no_memory(&s);
+    if (!failed && ferror(file)) failed = qwen3_fail_errno(&s);
     if (file != stdin) fclose(file);
-    return failed ? -1 : 0;
+    return failed;
 }
 
 /* The text of a sequence, printed as it grows. Special tokens are not shown. */
 typedef struct text_output {
+    output *to;
     const qwen3_tokenizer *tokenizer;
     qwen3_partial partial;
     qwen3_string text;
@@ -33,9 +35,9 @@ typedef struct text_output {
 
 static int text_print(text_output *o)
 {
-    fwrite(o->text.at + o->printed, 1, o->text.size - o->printed, stdout);
+    output_put(o->to, o->text.at + o->printed, o->text.size - o->printed);
     o->printed = o->text.size;
-    return fflush(stdout);
+    return output_flush(o->to);
 }
 static int text_token(text_output *o, uint32_t id)
 {
@@ -47,8 +49,8 @@ static int text_end(text_output *o)
 {
     if (qwen3_decode_end(&o->partial, &o->text)) return -1;
     if (qwen3_string_add(&o->text, "", 0) || text_print(o)) return -1;
-    fputc('\n', stdout);
-    return fflush(stdout);
+    output_put(o->to, "\n", 1);
+    return output_flush(o->to);
 }
 
 /* What was said, oldest first. Roles are constants; contents are the conversation's. */

@@ -298,13 +298,6 @@ static inline int qwen3_type(const qwen3_source *s, const qwen3_value *v, const 
     return qwen3_given(&type) ? qwen3_only(s, &type, only) : qwen3_wrong_kind(s, &type, "a string");
 }
 
-static inline int qwen3_must_be_absent(const qwen3_source *s, json_t *o, const char *name)
-{
-    const qwen3_value v = qwen3_field(o, name);
-    if (!qwen3_given(&v)) return 0;
-    return qwen3_fail(s, "%s: %s is not supported, expected null", name, qwen3_kind(v.json));
-}
-
 /* Flags of Split and ByteLevel. Absent, use_regex is true. */
 static inline int qwen3_read_pre_tokenizers(qwen3_tokenizer *t, qwen3_source s, json_t *o)
 {
@@ -313,19 +306,19 @@ static inline int qwen3_read_pre_tokenizers(qwen3_tokenizer *t, qwen3_source s, 
     const char *text = NULL;
     size_t count = 0;
     int use_regex = 1;
-    if (qwen3_type(&s, &sequence, "Sequence")) return -1;
+    if (qwen3_type(&s, &sequence, "\"Sequence\"")) return -1;
     s.within = "pre_tokenizer";
     both = qwen3_field(sequence.json, "pretokenizers");
     if (qwen3_array(&s, &both, 2, 2, &count)) return -1;
     split = qwen3_item(&both, 0), level = qwen3_item(&both, 1);
-    if (qwen3_type(&s, &split, "Split") || qwen3_type(&s, &level, "ByteLevel")) return -1;
+    if (qwen3_type(&s, &split, "\"Split\"") || qwen3_type(&s, &level, "\"ByteLevel\"")) return -1;
     pattern = qwen3_field(split.json, "pattern"), behavior = qwen3_field(split.json, "behavior");
     if (qwen3_object(&s, &pattern)) return -1;
     regex = qwen3_field(pattern.json, "Regex");
     if (qwen3_text(&s, &regex, &text) || qwen3_compile_split(t, &s, "Regex", text) ||
-        qwen3_text(&s, &behavior, &text) || qwen3_only(&s, &behavior, "Isolated") ||
-        qwen3_must_be_off(&s, split.json, "invert") ||
-        qwen3_must_be_off(&s, level.json, "add_prefix_space"))
+        qwen3_text(&s, &behavior, &text) || qwen3_only(&s, &behavior, "\"Isolated\"") ||
+        qwen3_field_only(&s, split.json, "invert", "false") ||
+        qwen3_field_only(&s, level.json, "add_prefix_space", "false"))
         return -1;
     if (json_object_get(level.json, "use_regex") &&
         qwen3_flag(&s, level.json, "use_regex", &use_regex))
@@ -339,9 +332,10 @@ static inline int qwen3_read_pipeline(qwen3_tokenizer *t, const qwen3_source *s,
     const qwen3_value normalizer = qwen3_field(o, "normalizer"),
                       decoder = qwen3_field(o, "decoder"), post = qwen3_field(o, "post_processor");
     t->nfc = qwen3_given(&normalizer);
-    if ((t->nfc && qwen3_type(s, &normalizer, "NFC")) || qwen3_type(s, &decoder, "ByteLevel") ||
-        (qwen3_given(&post) && qwen3_type(s, &post, "ByteLevel")) ||
-        qwen3_must_be_absent(s, o, "truncation") || qwen3_must_be_absent(s, o, "padding"))
+    if ((t->nfc && qwen3_type(s, &normalizer, "\"NFC\"")) ||
+        qwen3_type(s, &decoder, "\"ByteLevel\"") ||
+        (qwen3_given(&post) && qwen3_type(s, &post, "\"ByteLevel\"")) ||
+        qwen3_field_only(s, o, "truncation", "null") || qwen3_field_only(s, o, "padding", "null"))
         return -1;
     return qwen3_read_pre_tokenizers(t, *s, o);
 }
@@ -350,10 +344,11 @@ static inline int qwen3_read_model_variant(const qwen3_source *s, json_t *model)
 {
     const qwen3_value prefix = qwen3_field(model, "continuing_subword_prefix"),
                       suffix = qwen3_field(model, "end_of_word_suffix");
-    return qwen3_must_be_absent(s, model, "dropout") ||
-                   qwen3_must_be_absent(s, model, "unk_token") || qwen3_only(s, &prefix, "") ||
-                   qwen3_only(s, &suffix, "") || qwen3_must_be_off(s, model, "byte_fallback") ||
-                   qwen3_must_be_off(s, model, "ignore_merges")
+    return qwen3_field_only(s, model, "dropout", "null") ||
+                   qwen3_field_only(s, model, "unk_token", "null") ||
+                   qwen3_only(s, &prefix, "\"\"") || qwen3_only(s, &suffix, "\"\"") ||
+                   qwen3_field_only(s, model, "byte_fallback", "false") ||
+                   qwen3_field_only(s, model, "ignore_merges", "false")
                ? -1
                : 0;
 }
@@ -560,8 +555,9 @@ static inline int qwen3_read_added_token(qwen3_tokenizer *t, const qwen3_source 
     const char *text = json_string_value(json_object_get(o, "content"));
     const uint32_t id = (uint32_t)json_integer_value(json_object_get(o, "id"));
     int special = 0;
-    if (qwen3_must_be_off(s, o, "single_word") || qwen3_must_be_off(s, o, "lstrip") ||
-        qwen3_must_be_off(s, o, "rstrip") || qwen3_flag(s, o, "special", &special))
+    if (qwen3_field_only(s, o, "single_word", "false") ||
+        qwen3_field_only(s, o, "lstrip", "false") || qwen3_field_only(s, o, "rstrip", "false") ||
+        qwen3_flag(s, o, "special", &special))
         return -1;
     t->special[id] = (unsigned char)special;
     return qwen3_add_token(json_is_true(json_object_get(o, "normalized")) ? &t->normalized
@@ -605,7 +601,7 @@ static inline int qwen3_read_tokenizer(qwen3_tokenizer *t, qwen3_vocabulary *v, 
 {
     const qwen3_value model = qwen3_field(o, "model"), added = qwen3_field(o, "added_tokens");
     qwen3_value vocab;
-    if (qwen3_type(&s, &model, "BPE")) return -1;
+    if (qwen3_type(&s, &model, "\"BPE\"")) return -1;
     if (qwen3_given(&added) && !json_is_array(added.json))
         return qwen3_wrong_kind(&s, &added, "an array");
     vocab = qwen3_field(model.json, "vocab");

@@ -201,6 +201,33 @@ static void model_share(model *m)
     if (!m->head_columns) m->head_columns = 1; /* zeros */
 }
 
+/* Whether the tasks cannot compute with a dimension of the model; the error names it. */
+static int shape_refused(const qwen3_config *c, char *error)
+{
+    const struct {
+        const char *name;
+        uint64_t is;
+        uint32_t multiple, largest; /* 1 and 0: any */
+    } fields[] = {
+        {"hidden_size", c->hidden, BLOCK_K, 0},
+        {"head_dim", c->head_dim, VECTOR, MAX_HEAD_DIM},
+        {"num_attention_heads * head_dim", (uint64_t)c->heads * c->head_dim, BLOCK_K, 0},
+        {"num_experts_per_tok", c->experts_per_token, 1, MAX_TOP_K},
+    };
+    for (uint32_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        const uint32_t multiple = fields[i].multiple, largest = fields[i].largest;
+        char of[32] = "", most[32] = "";
+        if (fields[i].is % multiple == 0 && (!largest || fields[i].is <= largest)) continue;
+        if (multiple > 1) snprintf(of, sizeof of, " a multiple of %u", multiple);
+        if (largest) snprintf(most, sizeof most, " at most %u", largest);
+        snprintf(error, ERROR_BYTES, "config.json: %s: %llu, this decoder needs%s%s%s",
+                 fields[i].name, (unsigned long long)fields[i].is, of,
+                 multiple > 1 && largest ? "," : "", most);
+        return 1;
+    }
+    return 0;
+}
+
 /* The part of model_load that needs no device memory. */
 static int model_begin(model *m, const qwen3_config *config, fleet_schedule schedule,
                        uint32_t sequences)
@@ -216,14 +243,7 @@ static int model_begin(model *m, const qwen3_config *config, fleet_schedule sche
     if (schedule == FLEET_SCHEDULE_STATIC) device_has_wgmma(m, has);
     m->large_m = has[0] && !c->experts && sequences > SMALL_M_ROWS;
     m->has_prefill = has[1] && m->ranks == 1 && prefill_suits(c->experts, c->hidden, q, m->ffn);
-    if (c->hidden % BLOCK_K || q % BLOCK_K || c->head_dim % VECTOR || c->head_dim > MAX_HEAD_DIM ||
-        c->experts_per_token > MAX_TOP_K) {
-        snprintf(m->error, ERROR_BYTES,
-                 "config.json: this decoder needs hidden_size and heads * head_dim in multiples of "
-                 "%u, head_dim in multiples of %u up to %u, and num_experts_per_tok up to %u",
-                 BLOCK_K, VECTOR, MAX_HEAD_DIM, MAX_TOP_K);
-        m->refused = 1;
-    }
+    if (!m->error[0]) m->refused = (uint32_t)shape_refused(c, m->error);
     return m->error[0] != 0;
 }
 

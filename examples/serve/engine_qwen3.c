@@ -224,6 +224,7 @@ static int open_model(engine *e, char *error)
         memcpy(error, checkpoint.error, ERROR_BYTES);
         return -1;
     }
+    fputs(checkpoint.config.warnings, stderr);
     if (!e->desc.context)
         e->desc.context = checkpoint.config.positions < DEFAULT_CONTEXT
                               ? checkpoint.config.positions

@@ -64,6 +64,12 @@ static int stop(int code, const char *format, ...)
     return code;
 }
 
+/* The same for the error of a model's file. */
+static int stop_for_file(const char *error)
+{
+    return stop(qwen3_is_no_memory(error) ? SERVE_FAILED : SERVE_REFUSED, "%s", error);
+}
+
 typedef struct option {
     const char *name;
     size_t at;     /* offset in options */
@@ -163,76 +169,113 @@ static int raise_files(uint32_t connections)
     return 0;
 }
 
+/* An output that cannot be written, or 0. */
+static int stop_for_output(const char *option, const char *name, int why)
+{
+    return why ? stop(SERVE_FAILED, "%s%s%s cannot be written: %s", option, *option ? " " : "",
+                      name, strerror(why))
+               : 0;
+}
+static int put_out(const char *text, size_t size)
+{
+    output out = output_to(stdout);
+    output_put(&out, text, size);
+    return stop_for_output("", "standard output", output_flush(&out));
+}
+
 /* Runs the server until a signal asks for its end. */
 static int serve(server *s, const options *o, sigset_t *signals)
 {
-    char error[512];
-    int signal_number;
+    char error[512], line[512];
+    int signal_number, bad;
     if (server_start(s, error, sizeof error)) return stop(SERVE_FAILED, "%s", error);
+    /* Until here the files of a run before are left as they are. */
+    if (s->desc.log && (bad = stop_for_output("--log", o->log, output_publish(s->desc.log))) != 0)
+        return bad;
+    if (s->desc.trace &&
+        (bad = stop_for_output("--trace", o->trace, output_publish(s->desc.trace))) != 0)
+        return bad;
     if (!s->desc.api_key && strcmp(o->host, "127.0.0.1") && strcmp(o->host, "::1"))
         fprintf(stderr, "serve: anyone who reaches %s can use it: there is no --api-key-file\n",
                 o->host);
-    printf("serving %s on http://%s%s%s:%u, context %u, %s\n", s->desc.model,
-           strchr(o->host, ':') ? "[" : "", o->host, strchr(o->host, ':') ? "]" : "",
-           server_port(s), s->rules.limits.context,
-           s->codec.is_open ? "text and token ids" : "token ids only");
-    fflush(stdout);
+    snprintf(line, sizeof line, "serving %s on http://%s%s%s:%u, context %u, %s\n", s->desc.model,
+             strchr(o->host, ':') ? "[" : "", o->host, strchr(o->host, ':') ? "]" : "",
+             server_port(s), s->rules.limits.context,
+             s->codec.is_open ? "text and token ids" : "token ids only");
+    if ((bad = put_out(line, strlen(line))) != 0) return bad;
     sigwait(signals, &signal_number);
     pthread_sigmask(SIG_UNBLOCK, signals, NULL); /* a second signal ends it at once */
     return 0;
 }
 
+/* Opens the engine and serves. */
+static int run_engine(server *s, const options *o, sigset_t *signals)
+{
+    char error[512];
+    engine_desc desc;
+    int bad;
+    memset(&desc, 0, sizeof desc);
+    desc.dir = o->dir, desc.context = o->context, desc.batch = o->batch, desc.chunk = o->chunk;
+    desc.queue = o->queue, desc.workers = o->workers;
+    desc.on_event = server_event, desc.user = s;
+    s->e = engine_open(&desc, error, sizeof error);
+    if (!s->e) return stop_for_file(error);
+    bad = text_open(&s->codec, o->dir, engine_limits_of(s->e).vocab, error, sizeof error)
+              ? stop_for_file(error)
+              : serve(s, o, signals);
+    server_stop(s);
+    engine_close(s->e);
+    text_close(&s->codec);
+    return bad;
+}
+
+/* Files that were not published are removed. */
+static int close_output(output *o, const char *option, const char *name, int bad)
+{
+    const int why = output_close(o, !bad);
+    return bad ? bad : stop_for_output(option, name, why);
+}
+
 static int run(server *s, int argc, char **argv)
 {
-    char name[128], key[256], error[512];
+    char name[128], key[256];
     options o;
-    engine_desc desc;
     sigset_t signals;
-    int bad;
+    output log = output_to(NULL), trace = output_to(NULL);
+    int bad, why = 0;
     memset(&o, 0, sizeof o);
-    memset(&desc, 0, sizeof desc);
     if ((bad = read_options(&o, argc, argv)) != 0) return bad;
-    if (o.help) {
-        fputs(help_text, stdout);
-        return fflush(stdout) ? stop(SERVE_FAILED, "standard output cannot be written") : 0;
-    }
+    if (o.help) return put_out(help_text, strlen(help_text));
     name_of_dir(o.name ? o.name : o.dir, name, sizeof name);
     if (o.key_file && (bad = read_key(o.key_file, key, sizeof key)) != 0) return bad;
     if ((bad = raise_files(o.connections)) != 0) return bad;
     s->desc.host = o.host, s->desc.port = o.port, s->desc.model = name;
     s->desc.api_key = o.key_file ? key : NULL;
     s->desc.max_body = o.body, s->desc.connections = o.connections, s->desc.seconds = o.seconds;
-    if (o.log) s->desc.log = strcmp(o.log, "-") ? fopen(o.log, "w") : stderr;
-    if (o.log && !s->desc.log) return stop(SERVE_REFUSED, "--log %s: %s", o.log, strerror(errno));
-    if (o.trace && !(s->desc.trace = fopen(o.trace, "w")))
-        return stop(SERVE_REFUSED, "--trace %s: %s", o.trace, strerror(errno));
     /* Before threads are made, which inherit it: only sigwait takes them. */
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN);
-    desc.dir = o.dir, desc.context = o.context, desc.batch = o.batch, desc.chunk = o.chunk;
-    desc.queue = o.queue, desc.workers = o.workers;
-    desc.on_event = server_event, desc.user = s;
-    s->e = engine_open(&desc, error, sizeof error);
-    if (!s->e) return stop(SERVE_REFUSED, "%s", error);
-    bad = text_open(&s->codec, o.dir, engine_limits_of(s->e).vocab, error, sizeof error)
-              ? stop(SERVE_REFUSED, "%s", error)
-              : serve(s, &o, &signals);
-    server_stop(s);
-    engine_close(s->e);
-    text_close(&s->codec);
-    if (s->desc.log && s->desc.log != stderr) fclose(s->desc.log);
-    if (s->desc.trace && fclose(s->desc.trace))
-        bad = stop(SERVE_FAILED, "--trace %s: cannot be written", o.trace);
-    return bad;
+    if (o.log && !strcmp(o.log, "-"))
+        log = output_to(stderr);
+    else if (o.log && (why = output_open(&log, o.log)) != 0)
+        bad = stop(SERVE_REFUSED, "--log %s: %s", o.log, strerror(why));
+    if (!bad && o.trace && (why = output_open(&trace, o.trace)) != 0)
+        bad = stop(SERVE_REFUSED, "--trace %s: %s", o.trace, strerror(why));
+    if (o.log) s->desc.log = &log;
+    if (o.trace) s->desc.trace = &trace;
+    if (!bad) bad = run_engine(s, &o, &signals);
+    bad = close_output(&log, "--log", o.log, bad);
+    return close_output(&trace, "--trace", o.trace, bad);
 }
 
 int main(int argc, char **argv)
 {
     static server s;
     int code;
+    output_begin();
     pthread_mutex_init(&s.lock, NULL);
     code = run(&s, argc, argv);
     pthread_mutex_destroy(&s.lock);

@@ -11,6 +11,7 @@
 #ifndef SERVE_SERVER_H
 #define SERVE_SERVER_H
 
+#include "../tools/random_seed.h"
 #include "answer.h"
 #include "metrics.h"
 #include "trace.h"
@@ -36,7 +37,7 @@ typedef struct server_desc {
     uint32_t max_body;    /* bytes */
     uint32_t connections; /* at most */
     uint32_t seconds;     /* to send a request, and to read what is left of an answer */
-    FILE *log, *trace;    /* or null */
+    output *log, *trace;  /* or null */
 } server_desc;
 
 struct exchange;
@@ -137,13 +138,14 @@ static void server_log(server *s, const exchange *x, const char *what)
     load = engine_load_of(s->e);
     trace_load(s->desc.trace, &load, at);
     if (!s->desc.log) return;
-    fprintf(s->desc.log,
-            "%9.3f  %-6llu %-9s %-10s  reactive %u waiting %u running, proactive %u waiting %u "
-            "running\n",
-            at, (unsigned long long)x->a.number, job_class_names[x->request.priority], what,
-            load.waiting[JOB_REACTIVE], load.running[JOB_REACTIVE], load.waiting[JOB_PROACTIVE],
-            load.running[JOB_PROACTIVE]);
-    fflush(s->desc.log);
+    output_format(
+        s->desc.log,
+        "%9.3f  %-6llu %-9s %-10s  reactive %u waiting %u running, proactive %u waiting %u "
+        "running\n",
+        at, (unsigned long long)x->a.number, job_class_names[x->request.priority], what,
+        load.waiting[JOB_REACTIVE], load.running[JOB_REACTIVE], load.waiting[JOB_PROACTIVE],
+        load.running[JOB_PROACTIVE]);
+    output_flush(s->desc.log);
 }
 
 /* ---- responses ---- */
@@ -700,7 +702,10 @@ static int server_start(server *s, char *error, size_t bytes)
     s->rules.limits = engine_limits_of(s->e), s->rules.model = s->desc.model;
     s->rules.has_text = s->codec.is_open;
     s->created = (int64_t)time(NULL), s->began = server_now();
-    s->seed = (uint64_t)s->created << 20;
+    if (random_seed(&s->seed)) {
+        snprintf(error, bytes, "no random numbers");
+        return -1;
+    }
     trace_begin(s->desc.trace);
     bad = getaddrinfo(s->desc.host, s->desc.port, &hints, &address);
     if (bad) {

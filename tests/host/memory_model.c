@@ -170,7 +170,7 @@ static uint32_t hand_run(uint32_t chiplets, uint64_t seed, uint64_t *findings)
 #define MAIL_WORDS 3u
 #define MAIL_TOTAL 20u
 #define MAIL_PAIR 512u /* words of a pair: slots, the two ends, notes that the messages refer to */
-#define MAIL_ENDS (MAIL_SLOTS * 32u)
+#define MAIL_ENDS (32u + MAIL_SLOTS * 32u)
 #define MAIL_NOTES (MAIL_ENDS + 64u)
 
 FLEET_GLOBAL(64) void by_messages(uint32_t *words, uint32_t *errors)

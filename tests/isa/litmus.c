@@ -737,9 +737,7 @@ static void make_rings(const litmus *l)
     for (uint32_t b = 0; b + 1 < l->blocks; b += 2) {
         uint32_t *slab = l->slab + b * SLAB, first = 0u - 40;
         must("ring", fleet_ring_init(&host, &end, image, slab, MESSAGE_SLOTS, MESSAGE_WORDS * 4));
-        end.position = first;
-        for (uint32_t i = 0; i < MESSAGE_SLOTS; i++)
-            *fleeti_message_slot(&host, first + i) = first + i;
+        fleeti_ring_begin(&host, &end, first);
         memcpy(image + MESSAGE_ENDS, &end, sizeof end);
         memcpy(image + MESSAGE_ENDS + 32, &end, sizeof end);
         must("ring", fleet_to_device(slab, image, sizeof image, NULL));

@@ -61,7 +61,7 @@ class Mutant:
 
     def place(self, text):
         """Where `old` begins in the header."""
-        definition = re.compile(r"^(?:FLEET_(?:DEVICE|HOST_DEVICE|GLOBAL\(\d+\))|static) [^;{}]*?\b%s\([^;{}]*\)\n\{\n" % self.function, re.M)
+        definition = re.compile(r"^(?:FLEETI_OUTLINED|FLEET_(?:DEVICE|HOST_DEVICE|GLOBAL\(\d+\))|static) [^;{}]*?\b%s\([^;{}]*\)\n\{\n" % self.function, re.M)
         found = list(definition.finditer(text))
         for first, last in self.others if self.header == DEVICE else []:
             begin = text.index(first)
@@ -203,7 +203,7 @@ MUTANTS = [
     M("ring of messages: release", SCHED, "fleet_ring_try_push", "fleeti_write_back_system();", sim="messages"),
     M("ring of messages: acquire", SCHED, "fleet_ring_try_pop", "fleeti_invalidate_system();", sim="messages"),
     # counts, comparisons, bounds: a run of the shared build each
-    L("ring of messages: room", SCHED, "fleet_ring_try_push", "fleeti_messages_count(&here, 0, n, 0)", "n", "messages"),
+    L("ring of messages: room", SCHED, "fleet_ring_try_push", "fleeti_messages_room(&here, n)", "n", "messages"),
     L("sub-counter: one for all chiplets", DEVICE, "fleeti_event_notify", "r.sub = (e.counter + (1 + fleet_chiplet_id()) * FLEETI_EVENT_LINE) &\n                ~FLEETI_LOCAL;",
       "r.sub = (e.counter + FLEETI_EVENT_LINE) & ~FLEETI_LOCAL;", "device2"),
     L("sub-counter: the last one arrives for itself alone", DEVICE, "fleeti_event_notify", "r.weight = e.share;", "r.weight = 1;", "device2"),

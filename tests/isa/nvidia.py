@@ -86,7 +86,7 @@ PATHS = {
     "ring_push": [VOTE, WARP, ORDER, POST],
     "ring_push_run": [WARP, ORDER, POST, WARP, r"atom\.add\.relaxed\.gpu"],
     "ring_take": [r"ld\.acquire\.gpu\.global\.u64", LOAD],
-    "messages_push": [SYSTEM_LOOK, VOTE, WARP, WORD_GET, WORD_PUT, WARP, SYSTEM_PUBLISH, POSITION, WARP],
+    "messages_push": [SYSTEM_LOOK, WARP, WORD_GET, WORD_PUT, WARP, SYSTEM_PUBLISH, POSITION, WARP],
     "messages_pop": [SYSTEM_LOOK, VOTE, SYSTEM_LOOK, VOTE, WARP, WORD_GET, WORD_PUT, WARP, SYSTEM_PUBLISH, POSITION, WARP],
     "pass_over": [WARP, RMW, VOTE],
     "make_ready": [WARP, VOTE, WARP, ORDER, POST, WARP, r"atom\.add\.relaxed", RMW, VOTE, WARP, RMW, VOTE, WARP, ORDER, POST, LOOK],
@@ -98,7 +98,10 @@ PATHS = {
     "step_ends": {r"ld\.acquire\.gpu\.global\.u32": (1, 1), r"ld\.acquire\.gpu\.global\.u64": 1},
     "own_runs": [WARP, r"ld\.acquire\.gpu\.global\.u64"],
     "set_symbol": [BAR, r"st\.relaxed\.gpu\.global\.u32", r"st\.relaxed\.gpu\.global\.u32", BAR],
-    "idle_wait": [BAR, r"ld\.acquire\.sys\.global\.u32", BAR],
+    "idle_wait": [BAR, SYSTEM_LOOK, WARP, BAR],
+    "fleeti_await_pool": [r"ld\.acquire\.gpu\.global\.u32", WARP],
+    "fleeti_take_in": [SYSTEM_LOOK, SYSTEM_LOOK + "[^$]*" + WARP, SYSTEM_LOOK, VOTE],
+    "share_next": [r"ld\.acquire\.gpu\.global\.u32", r"ld\.acquire\.gpu\.global\.u32", WARP, r"atom\.cas", BAR],
     "fleeti_claim": [RMW, r"st\.relaxed\.gpu\.global\.u64", BAR, r"st\.release\.gpu\.global\.u32", BAR, r"st\.release\.gpu\.global\.u32"],
     "fleeti_unclaim": [r"ld\.acquire\.gpu\.global\.u32", r"atom\.cas", RMW],
     "trace_enter": [r"st\.global\.cs\.v4", r"st\.global\.cs\.v4", BAR],
@@ -251,9 +254,10 @@ MUTANTS = [
     M("ring of messages: lanes have written", SCHED, "fleet_ring_try_push", "fleet_wave_barrier(); /* the messages may be of other lanes */", by="messages_push"),
     M("ring of messages: lanes have stored", SCHED, "fleet_ring_try_push", "fleeti_drain();\n    fleet_wave_barrier();", "fleeti_drain();", by="messages_push"),
     M("ring of messages: release", SCHED, "fleet_ring_try_push", "fleeti_publish_system(", "fleet_store_relaxed_system(", by="messages_push"),
-    M("ring of messages: poll", SCHED, "fleeti_messages_ready", "fleeti_poll_system(", "fleet_load_relaxed_system(", by="messages_push"),
+    M("ring of messages: look", SCHED, "fleeti_messages_room", "fleeti_poll_system(", "fleet_load_relaxed_system(", by="messages_push"),
+    M("ring of messages: poll", SCHED, "fleeti_messages_ready", "fleeti_poll_system(", "fleet_load_relaxed_system(", by="messages_pop"),
     M("ring of messages: lanes have polled", SCHED, "fleet_ring_try_pop", "fleeti_invalidate_system();\n    fleet_wave_barrier();", "fleeti_invalidate_system();", by="messages_pop"),
-    M("ring of messages: lanes have read", SCHED, "fleet_ring_try_pop", "fleeti_message_claim. */\n    fleet_wave_barrier();", "fleeti_message_claim. */", by="messages_pop"),
+    M("ring of messages: lanes have read", SCHED, "fleet_ring_try_pop", "fleeti_message_next. */\n    fleet_wave_barrier();", "fleeti_message_next. */", by="messages_pop"),
     M("ring of messages: slots are free", SCHED, "fleet_ring_try_pop", "fleeti_publish_system(", "fleet_store_relaxed_system(", by="messages_pop"),
     M("ring: order before a post", SCHED, "fleeti_ring_push", "fleeti_post_order();", by="ring_push"),
     M("ring: order before a run of posts", SCHED, "fleeti_ring_push_run", "fleeti_post_order(); /* as in fleeti_ring_push */", by="ring_push_run"),
@@ -281,6 +285,11 @@ MUTANTS = [
     M("symbol: an ordinary store", SCHED, "fleeti_set_symbol_now", "fleet_store_relaxed_device((uint32_t *)(void *)&shapes[FLEETI_SHAPE * g + k],", "*(&shapes[FLEETI_SHAPE * g + k]) = (int32_t)(0,", by="set_symbol"),
     M("symbol: the old value has been read", SCHED, "fleeti_set_symbol_in", "fleet_barrier(ctx); /* all threads have read `before` */", by="set_symbol"),
     M("idle wait: acquire", SCHED, "fleeti_idle_until", "fleeti_poll_system(word)", "fleet_load_relaxed_system(word)", by="idle_wait"),
+    M("idle wait: lanes have acquired", SCHED, "fleeti_idle_until", "fleeti_invalidate_system();\n        fleet_wave_barrier();", "fleeti_invalidate_system();", by="idle_wait"),
+    M("pools: lanes have acquired", SCHED, "fleeti_await_pool", "fleet_wave_barrier();", by="await_pool"),
+    M("pools: lanes have acquired a layer", SCHED, "fleet_share_next", "fleet_wave_barrier();", by="share_next"),
+    M("news of a server: lanes have acquired", SCHED, "fleeti_take_in", "fleet_wave_barrier(); /* what lane 0 has acquired comes before what the other lanes load, as in fleeti_await_pool */", by="take_in"),
+    M("news of a server: acquire", SCHED, "fleeti_take_in", "fleet_load_acquire_system(&desk->cancels.word)", "fleet_load_relaxed_system(&desk->cancels.word)", by="take_in"),
     M("trace: clear before there are records", SCHED, "fleeti_trace_enter", "fleet_block_barrier();", by="trace_enter"),
     M("leave: barrier", SCHED, "fleeti_leave", "fleet_block_barrier();", by="leave"),
     M("leave: count", SCHED, "fleeti_leave", "fleeti_rmw_device(&state->left[raw].word, 1)", "fleet_add_relaxed_device(&state->left[raw].word, 1)", by="leave"),
@@ -395,7 +404,8 @@ def compile_paths(headers, work, file, options, only=None):
     if done.returncode:
         return "does not compile: " + mutants.first_error(done.stderr)
     with open(out, encoding="utf-8") as f:
-        found = [re.match(r"(?:_Z(\d+))?(\w+)\((.*)", part, re.S).groups() for part in f.read().split(".entry ")[1:]]
+        parts = re.split(r"\.(?:entry|func) (?:\s*\(.*?\) )?", f.read())[1:]
+    found = [re.match(r"(?:_Z(?:N\w+?_INTERNAL_\w*?(?=\d\dfleet))?(\d+))?(\w+)\s*\((.*)", part, re.S).groups() for part in parts]
     return {name[:int(length)] if length else name: body for length, name, body in found}
 
 

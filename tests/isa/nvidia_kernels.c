@@ -266,6 +266,18 @@ PATH(idle_wait)(fleet_ctx ctx, const uint32_t *word, uint32_t seen, uint32_t *x)
 {
     *x = (uint32_t)fleet_idle(&ctx, word, seen);
 }
+PATH(await_pool)(fleeti_state *state, const uint32_t *at, uint32_t *x)
+{
+    *x = fleeti_await_pool(state, 0, 0, 1, at, 1, 0);
+}
+PATH(take_in)(fleet_table *t)
+{
+    fleeti_take_in(t, 0);
+}
+PATH(share_next)(fleet_ctx ctx, fleet_table *t, fleet_share share, uint32_t *x)
+{
+    *x = fleet_share_next(&ctx, t, &share) + share.tile;
+}
 PATH(step_ends)(fleeti_worker w, uint32_t *x)
 {
     *x = fleeti_finishes(&w, 0);

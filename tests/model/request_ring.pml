@@ -1,15 +1,18 @@
-/* The rings of messages between host threads and one worker of the device: fleet_ring_push, fleet_ring_pop and
-   fleeti_message_claim (host), fleet_ring_try_push and fleet_ring_try_pop (device) of fleet_sched.h.
+/* The rings of messages between host threads and one worker of the device: fleet_ring_push, fleet_ring_pop,
+   fleeti_message_next and fleeti_message_move (host), fleet_ring_try_push and fleet_ring_try_pop (device) of
+   fleet_sched.h.
 
-   Two host threads push and the worker pops, or, with FROM_DEVICE, the worker pushes and two host threads pop; TOTAL
-   messages over SLOTS slots. The worker moves up to BATCH messages at once. Message n has the value n + 1. Sequence
-   numbers are those of the code modulo MOD, and the first message has the number FIRST: they wrap.
+   Two host threads push and the worker pops, or, with FROM_DEVICE, the worker pushes and two host threads pop, of which
+   one may end at any point of a pop; TOTAL messages over SLOTS slots. The worker moves up to BATCH messages at once.
+   Message n has the value n + 1. Sequence numbers, and the number in front of the slots as the other end reads it, are
+   those of the code modulo MOD, and the first message has the number FIRST: they wrap.
 
    Checked: each message is popped once, with its own value, which neither an older nor a newer message of the slot has
-   replaced; a host thread that finds a slot ahead of the number that it wants has really been overtaken; no process is stuck.
+   replaced; what a thread reads and then finds to be the next message (fleet_server_poll looks at it before it pops) is
+   that message; no process is stuck.
 
    Memory. Sequence numbers are atomics. A host thread's plain store is in flight for any time, unless its release waits
-   for it. The worker's plain store is in flight, then in its L2, and in memory when it is written back or evicted. The
+   for it. The worker's store is in flight, then in its L2, and in memory when it is written back or evicted. The
    L2 fetches any slot at any moment and keeps it, however old, until an acquire drops it. Left out: the L1, which is
    dropped with the L2's lines, and positions of 64 bits, which do not wrap here either.
 
@@ -23,10 +26,15 @@
      twin pushed_without_a_look -DBROKEN_NO_ROOM: assertion violated|invalid end state
      twin no_acquire -DBROKEN_NO_ACQUIRE: assertion violated
      twin freed_before_read -DBROKEN_FREE_FIRST: assertion violated
-     twin numbers_that_do_not_wrap -DBROKEN_COMPARE: assertion violated
+     twin numbers_that_do_not_wrap -DBROKEN_COMPARE: assertion violated|invalid end state
      twin claimed_without_cas -DBROKEN_CLAIM: assertion violated
+     twin popped_without_cas -DBROKEN_CLAIM -DFROM_DEVICE: assertion violated
+     twin not_looked_at_again -DBROKEN_NO_LOOK -DFROM_DEVICE: assertion violated
+     twin popped_then_freed -DBROKEN_TWO_STEPS -DFROM_DEVICE: invalid end state
+     twin room_that_does_not_wrap -DBROKEN_COMPARE -DFROM_DEVICE: assertion violated
      twin no_drain -DBROKEN_NO_DRAIN -DFROM_DEVICE: assertion violated
      twin no_write_back -DBROKEN_NO_WRITE_BACK -DFROM_DEVICE: assertion violated
+     twin read_after_the_pop -DBROKEN_LATE_READ -DFROM_DEVICE: assertion violated
      twin read_before_poll -DBROKEN_EARLY_READ -DFROM_DEVICE: assertion violated */
 
 #ifndef SLOTS
@@ -43,10 +51,11 @@
 
 #define SLOT(n) ((n) % SLOTS)
 #define SEQUENCE(n) ((FIRST + (n)) % MOD)
-#ifdef FROM_DEVICE
-#define STATE 1 /* what a host thread waits for: the message */
+/* Whether message n finds its slot free while the next one to be popped has the number FIRST + at, modulo MOD. */
+#ifdef BROKEN_COMPARE
+#define ROOM(n, at) (SEQUENCE(n) < (at) + SLOTS)
 #else
-#define STATE 0 /* room */
+#define ROOM(n, at) ((SEQUENCE(n) - (at) + MOD) % MOD < SLOTS)
 #endif
 
 byte sequence[SLOTS];
@@ -55,69 +64,58 @@ byte flying[SLOTS], l2[SLOTS];        /* the worker's; 0: none */
 bit dirty[SLOTS];
 byte host_flying[2], host_slot[2];    /* a host thread's store */
 byte position;                        /* of the host's end */
-bit popped[TOTAL];
+byte popped;                          /* the number in front of the slots */
+bit taken[TOTAL];
 
 inline take(tk_n, tk_value)
 {
-    assert(tk_value == tk_n + 1 && !popped[tk_n]);
-    popped[tk_n] = 1
+    assert(tk_value == tk_n + 1 && !taken[tk_n]);
+    taken[tk_n] = 1
 }
 
-/* fleeti_message_claim: n and slot are set when it breaks with claimed. */
+#ifndef FROM_DEVICE
+
+/* fleeti_message_next, at a moment at which n is the next number: the slot is free. */
 inline claim()
 {
     n = position;
     do
     :: n < TOTAL ->
-#ifdef BROKEN_EARLY_READ
-        value = memory[SLOT(n)];
-#endif
-#ifdef BROKEN_COMPARE
-        ahead = sequence[SLOT(n)] - SEQUENCE(n + STATE);
-#else
-        ahead = (sequence[SLOT(n)] - SEQUENCE(n + STATE) + MOD) % MOD;
+#ifndef BROKEN_NO_ROOM
+        at = popped;
         if
-        :: ahead >= MOD / 2 -> ahead = ahead - MOD
-        :: else -> skip
-        fi;
-#endif
-#ifdef BROKEN_NO_ROOM
-        ahead = 0;
-#endif
-        if
-        :: ahead < 0 -> /* full, or empty: the caller comes back later */
+        :: ROOM(n, at) -> skip
+        :: else ->
 #ifdef REACH_FULL
             assert(false);
 #endif
-            ahead = 0; n = position
-        :: ahead > 0 ->
-            assert(position != n); /* another thread took it */
-#ifdef REACH_OVERTAKEN
-            assert(false);
+            n = position; at = 0; goto again /* full, or overtaken: the caller comes back later */
+        fi;
+        at = 0;
 #endif
-            ahead = 0; n = position
-        :: ahead == 0 ->
 #ifdef BROKEN_CLAIM
-            position = n + 1; break
+        position = n + 1; break;
 #else
-            atomic {
-                if
-                :: position == n -> position = n + 1; break
-                :: else -> n = position
-                fi
-            }
+        atomic {
+            if
+            :: position == n -> position = n + 1; break
+            :: else ->
+#ifdef REACH_OVERTAKEN
+                assert(false);
 #endif
-        fi
+                n = position
+            fi
+        };
+#endif
+again:
+        skip
     :: else -> break
     od
 }
 
-#ifndef FROM_DEVICE
-
 proctype host_pushes(bit id)
 {
-    byte n;
-    short ahead;
+    byte n, at;
     do
     :: claim();
         if
@@ -157,11 +155,7 @@ inline read_all()
     }
     i = 0
 }
-inline free_all()
-{
-    for (i : 0 .. (found - 1)) { sequence[SLOT(n + i)] = SEQUENCE(n + i + SLOTS) }
-    i = 0
-}
+#define FREE_ALL popped = SEQUENCE(n + found)
 
 proctype device_pops()
 {
@@ -176,11 +170,11 @@ proctype device_pops()
         drop();
 #endif
 #ifdef BROKEN_FREE_FIRST
-        free_all();
+        FREE_ALL;
         read_all();
 #else
         read_all();
-        free_all();
+        FREE_ALL;
 #endif
         n = n + found; found = 0
     :: else -> break
@@ -189,32 +183,85 @@ proctype device_pops()
 
 #else
 
-proctype host_pops()
+/* The first one may end in any pop: before it has moved the position, or after that, and then its message is lost, and
+   nothing else. */
+proctype host_pops(bit ends)
 {
-    byte n, value;
-    short ahead;
+    byte n, value, there;
     do
-    :: claim();
+    :: n = position;
         if
-        :: n < TOTAL ->
-#ifndef BROKEN_EARLY_READ
-            value = memory[SLOT(n)];
+        :: n == TOTAL -> break
+        :: else -> skip
+        fi;
+#ifdef BROKEN_EARLY_READ
+        value = memory[SLOT(n)];
 #endif
-            take(n, value);
-            sequence[SLOT(n)] = SEQUENCE(n + SLOTS);
-            value = 0
-        :: else -> break
-        fi
-    od
+        if
+        :: sequence[SLOT(n)] == SEQUENCE(n + 1) -> skip
+        :: else -> goto again /* there is none, or another thread has popped it */
+        fi;
+#if !defined(BROKEN_EARLY_READ) && !defined(BROKEN_LATE_READ)
+        value = memory[SLOT(n)];
+#endif
+#ifndef BROKEN_NO_LOOK
+        there = (position == n);
+#else
+        there = 1;
+#endif
+#ifndef BROKEN_LATE_READ
+        assert(!there || value == n + 1);
+#endif
+        if
+        :: ends -> goto dead
+        :: !there -> goto again
+        :: there -> skip
+        fi;
+#ifdef BROKEN_CLAIM
+        position = n + 1; there = 1;
+#else
+        atomic {
+            there = (position == n);
+            if
+            :: there -> position = n + 1
+            :: else -> skip
+            fi
+#ifndef BROKEN_TWO_STEPS
+            ; popped = SEQUENCE(position)
+#endif
+        };
+#endif
+        if
+        :: !there -> goto again
+        :: there && ends -> goto dead
+        :: there -> skip
+        fi;
+#ifdef BROKEN_LATE_READ
+        value = memory[SLOT(n)];
+#endif
+#ifdef BROKEN_TWO_STEPS
+        popped == SEQUENCE(n);
+        popped = SEQUENCE(n + 1);
+#endif
+#ifdef BROKEN_CLAIM
+        popped = SEQUENCE(n + 1);
+#endif
+        take(n, value);
+again:
+        value = 0; there = 0
+    od;
+dead:
+    skip
 }
 
 proctype device_pushes()
 {
-    byte n, found, i;
+    byte n, found, i, seen = FIRST % MOD;
     do
     :: n < TOTAL ->
         do
-        :: found < BATCH && n + found < TOTAL && sequence[SLOT(n + found)] == SEQUENCE(n + found) -> found++
+        :: found < BATCH && n + found < TOTAL && ROOM(n + found, seen) -> found++
+        :: found < BATCH && n + found < TOTAL && !ROOM(n + found, seen) && seen != popped -> seen = popped
         :: found > 0 -> break
         od;
         for (i : 0 .. (found - 1)) {
@@ -272,11 +319,12 @@ init
     byte i;
     atomic {
         for (i : 0 .. (SLOTS - 1)) { sequence[i] = SEQUENCE(i) }
+        popped = FIRST % MOD;
         i = 0;
         run moves();
 #ifdef FROM_DEVICE
-        run host_pops();
-        run host_pops();
+        run host_pops(1);
+        run host_pops(0);
         run device_pushes()
 #else
         run host_pushes(0);

@@ -621,15 +621,28 @@ static void config_refused(test_run *t)
         {DENSE, "\"qwen3\"", "3", "model_type: expected a string, found an integer"},
         {DENSE, "\"model_type\"", "\"kind\"", "model_type: missing"},
         {DENSE, "\"silu\"", "\"gelu\"", "hidden_act: \"gelu\" is not supported"},
-        {DENSE, "\"silu\"", "\"\\u001b[2Jgelu\"", "hidden_act: \"?[2Jgelu\""},
+        {DENSE, "\"silu\"", "\"\\u001b[2Jgelu\"", "hidden_act: \"\\u001B[2Jgelu\""},
         {DENSE, "\"attention_bias\": false", "\"attention_bias\": true",
          "attention_bias: true is not supported"},
         {DENSE, "\"attention_bias\": false", "\"attention_bias\": 0",
-         "attention_bias: expected true or false, found an integer"},
+         "attention_bias: 0 is not supported, expected false"},
         {DENSE, "\"use_sliding_window\": false", "\"use_sliding_window\": true",
          "use_sliding_window: true is not supported"},
         {DENSE, "\"use_cache\": true", "\"quantization_config\": {\"quant_method\": \"fp8\"}",
-         "quantization_config: quantised weights are not supported"},
+         "quantization_config: {\"quant_method\":\"fp8\"} is not supported, expected null"},
+        {DENSE, "\"Qwen3ForCausalLM\"", "\"Qwen3ForSequenceClassification\"",
+         "architectures[0]: \"Qwen3ForSequenceClassification\" is not supported"},
+        {DENSE, "\"Qwen3ForCausalLM\"", "\"Qwen3ForCausalLM\", \"Qwen3Model\"",
+         "architectures[1]: \"Qwen3Model\" is not supported"},
+        {MOE, "\"Qwen3MoeForCausalLM\"", "\"Qwen3ForCausalLM\"",
+         "architectures[0]: \"Qwen3ForCausalLM\" is not supported"},
+        {DENSE, "\"use_cache\": true", "\"is_causal\": false", "is_causal: false is not supported"},
+        {DENSE, "\"use_cache\": true", "\"partial_rotary_factor\": 0.5",
+         "partial_rotary_factor: 0.5 is not supported, expected 1"},
+        {DENSE, "\"use_cache\": true", "\"compression_config\": {}",
+         "compression_config: {} is not supported"},
+        {DENSE, "\"use_cache\": true", "\"final_logit_softcapping\": 30.0",
+         "final_logit_softcapping: 30.0 is not supported"},
         {DENSE, "\"full_attention\"", "\"sliding_attention\"",
          "layer_types[0]: \"sliding_attention\" is not supported"},
         {DENSE, "\"full_attention\"", "null", "layer_types[0]: expected a string, found null"},
@@ -640,10 +653,26 @@ static void config_refused(test_run *t)
          "rope_scaling: type: \"linear\" is not supported"},
         {DENSE, ROPE, "\"rope_theta\": 1e6, \"rope_scaling\": \"yarn\"",
          "rope_scaling: expected an object, found a string"},
+        {DENSE, ROPE, "\"rope_theta\": 1e6, \"rope_scaling\": {\"factor\": 4.0}",
+         "rope_scaling: factor: 4.0 is not supported"},
+        {DENSE, ROPE,
+         "\"rope_theta\": 1e6, \"rope_scaling\": {\"type\": \"default\", \"mrope_section\": [16, "
+         "24, 24]}",
+         "rope_scaling: mrope_section: [16,24,24] is not supported"},
+        {DENSE, ROPE, "\"rope_theta\": 1e6, \"rope_scaling\": {\"rope_theta\": 1e4}",
+         "rope_scaling: rope_theta: 10000, but another rope_theta is 1e+06"},
+        {DENSE, ROPE,
+         "\"rope_parameters\": {\"full_attention\": {\"rope_type\": \"default\", \"rope_theta\": "
+         "1e4}}",
+         "rope_parameters: full_attention: {\"rope_type\":\"default\",\"rope_theta\":10000.0} is "
+         "not"},
+        {DENSE, "\"rope_type\": \"default\"",
+         "\"rope_type\": \"default\", \"partial_rotary_factor\": 0.25",
+         "rope_parameters: partial_rotary_factor: 0.25 is not supported, expected 1"},
         {DENSE, "\"rope_type\": \"default\"", "\"rope_type\": \"llama3\"",
          "rope_parameters: rope_type: \"llama3\" is not supported"},
         {DENSE, ROPE, "\"rope_theta\": 1e6, \"rope_parameters\": {\"rope_theta\": 1e4}",
-         "rope_parameters: rope_theta: 10000, but the rope_theta outside is 1e+06"},
+         "rope_parameters: rope_theta: 10000, but another rope_theta is 1e+06"},
         {DENSE, ROPE, "\"rope_parameters\": {\"rope_type\": \"default\"}", "rope_theta: missing"},
         {DENSE, "\"rope_theta\": 10000.0", "\"rope_theta\": \"10000\"",
          "rope_parameters: rope_theta: expected a number, found a string"},
@@ -737,6 +766,210 @@ static void config_refused(test_run *t)
     }
 }
 
+/* Names that the fields of Hugging Face's configurations have, of this model and of others. */
+static const char *const field_names[] = {
+    /* of every configuration, and of generate() */
+    "_attn_implementation", "_commit_hash", "_name_or_path", "add_cross_attention", "architectures",
+    "assistant_confidence_threshold", "attn_implementation", "auto_map", "bad_words_ids",
+    "base_model_pp_plan", "base_model_tp_plan", "begin_suppress_tokens", "bos_token_id",
+    "cache_config", "cache_implementation", "chunk_size_feed_forward", "compile_config",
+    "compression_config", "constraints", "cross_attention_hidden_size", "decoder_start_token_id",
+    "disable_compile", "diversity_penalty", "do_sample", "dola_layers", "dtype", "early_stopping",
+    "encoder_no_repeat_ngram_size", "encoder_repetition_penalty", "eos_token_id", "epsilon_cutoff",
+    "eta_cutoff", "exponential_decay_length_penalty", "finetuning_task", "force_words_ids",
+    "forced_bos_token_id", "forced_decoder_ids", "forced_eos_token_id", "generation_kwargs",
+    "guidance_scale", "id2label", "is_composition", "is_decoder", "is_encoder_decoder", "label2id",
+    "length_penalty", "low_memory", "max_length", "max_new_tokens", "max_time", "min_length",
+    "min_new_tokens", "min_p", "model_type", "no_repeat_ngram_size", "num_assistant_tokens",
+    "num_beam_groups", "num_beams", "num_labels", "num_return_sequences", "output_attentions",
+    "output_hidden_states", "output_logits", "output_scores", "pad_token_id", "penalty_alpha",
+    "prefix", "problem_type", "prompt_lookup_num_tokens", "pruned_heads", "quantization_config",
+    "remove_invalid_values", "renormalize_logits", "repetition_penalty", "return_dict",
+    "return_dict_in_generate", "return_legacy_cache", "sep_token_id", "sequence_bias",
+    "stop_strings", "suppress_tokens", "task_specific_params", "temperature", "text_config",
+    "tf_legacy_loss", "tie_encoder_decoder", "tie_word_embeddings", "token_healing",
+    "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript", "transformers_version",
+    "typical_p", "use_bfloat16", "use_cache", "vision_config", "watermarking_config",
+    /* Qwen2, Qwen2-MoE, Qwen3, Qwen3-MoE, Qwen3-Next */
+    "attention_bias", "attention_dropout", "decoder_sparse_step", "full_attention_interval",
+    "head_dim", "hidden_act", "hidden_size", "initializer_range", "intermediate_size",
+    "layer_types", "linear_conv_kernel_dim", "linear_key_head_dim", "linear_num_key_heads",
+    "linear_num_value_heads", "linear_value_head_dim", "max_position_embeddings",
+    "max_window_layers", "mlp_only_layers", "moe_intermediate_size", "norm_topk_prob",
+    "num_attention_heads", "num_experts", "num_experts_per_tok", "num_hidden_layers",
+    "num_key_value_heads", "num_local_experts", "output_router_logits", "partial_rotary_factor",
+    "qkv_bias", "rms_norm_eps", "rope_parameters", "rope_scaling", "rope_theta",
+    "router_aux_loss_coef", "shared_expert_intermediate_size", "sliding_window", "use_qk_norm",
+    "use_sliding_window", "vocab_size",
+    /* Llama, Mistral, Mixtral, Ministral */
+    "attention_chunk_size", "attn_scale", "attn_temperature_tuning", "expert_capacity",
+    "floor_scale", "for_llm_compressor", "interleave_moe_layer_step", "intermediate_size_mlp",
+    "mlp_bias", "moe_layers", "no_rope_layer_interval", "no_rope_layers", "pretraining_tp",
+    "router_jitter_noise",
+    /* Gemma */
+    "activation_sparsity_pattern", "altup_active_idx", "altup_num_inputs", "attn_logit_softcapping",
+    "final_logit_softcapping", "hidden_activation", "hidden_size_per_layer_input", "laurel_rank",
+    "num_kv_shared_layers", "query_pre_attn_scalar", "rope_local_base_freq",
+    "sliding_window_pattern", "use_bidirectional_attention", "vocab_size_per_layer_input",
+    /* Phi */
+    "attn_pdrop", "embd_pdrop", "full_attn_mod", "input_jitter_noise", "layer_norm_eps",
+    "lm_head_bias", "original_max_position_embeddings", "qk_layernorm", "resid_pdrop",
+    /* DeepSeek */
+    "aux_loss_alpha", "ep_size", "first_k_dense_replace", "kv_lora_rank", "moe_layer_freq",
+    "n_group", "n_routed_experts", "n_shared_experts", "num_nextn_predict_layers", "q_lora_rank",
+    "qk_head_dim", "qk_nope_head_dim", "qk_rope_head_dim", "rope_interleave",
+    "routed_scaling_factor", "scoring_func", "seq_aux", "topk_group", "topk_method", "v_head_dim",
+    /* Cohere, Granite, MiniCPM, OLMo, GLM, StableLM, GPT-NeoX, Falcon, GPT-2, T5, BERT, encoders */
+    "activation_function", "alibi", "attention_multiplier", "attn_output_gate", "bias",
+    "classifier_dropout", "clip_qkv", "d_ff", "d_kv", "d_model", "dense_attention_every_n_layers",
+    "embedding_multiplier", "embedding_size", "feed_forward_proj", "ffn_hidden_size",
+    "hidden_dropout", "is_causal", "layer_norm_epsilon", "layernorm_epsilon", "logit_scale",
+    "logits_scaling", "max_seq_len", "multi_query", "n_ctx", "n_embd", "n_head", "n_inner",
+    "n_layer", "n_positions", "new_decoder_architecture", "norm_after", "num_kv_heads",
+    "parallel_attn", "position_embedding_type", "post_layer_norm", "qk_norm",
+    "relative_attention_num_buckets", "residual_multiplier", "rotary_dim", "rotary_emb_base",
+    "rotary_pct", "scale_attn_weights", "scale_depth", "scale_emb", "shared_head", "swiglu_limit",
+    "type_vocab_size", "use_alibi", "use_parallel_residual", "use_qkv_bias", "word_embed_proj_dim"};
+
+/* Those whose value changes no result of this decoder: of training, of names, of what the program has options for, and of
+   windows that are off. */
+static const char *const harmless_names[] = {"_attn_implementation",
+                                             "_commit_hash",
+                                             "_name_or_path",
+                                             "attention_dropout",
+                                             "attn_implementation",
+                                             "bos_token_id",
+                                             "cache_implementation",
+                                             "chunk_size_feed_forward",
+                                             "classifier_dropout",
+                                             "do_sample",
+                                             "dtype",
+                                             "finetuning_task",
+                                             "hidden_dropout",
+                                             "id2label",
+                                             "initializer_range",
+                                             "label2id",
+                                             "max_length",
+                                             "max_new_tokens",
+                                             "max_window_layers",
+                                             "min_p",
+                                             "num_labels",
+                                             "output_attentions",
+                                             "output_hidden_states",
+                                             "output_logits",
+                                             "output_router_logits",
+                                             "output_scores",
+                                             "pad_token_id",
+                                             "pretraining_tp",
+                                             "problem_type",
+                                             "return_dict",
+                                             "return_dict_in_generate",
+                                             "router_aux_loss_coef",
+                                             "router_jitter_noise",
+                                             "sep_token_id",
+                                             "sliding_window",
+                                             "temperature",
+                                             "tokenizer_class",
+                                             "top_k",
+                                             "top_p",
+                                             "torch_dtype",
+                                             "torchscript",
+                                             "transformers_version",
+                                             "use_bfloat16",
+                                             "use_cache"};
+/* Without experts nothing reads these. */
+static const char *const expert_names[] = {
+    "decoder_sparse_step", "mlp_only_layers",     "moe_intermediate_size", "norm_topk_prob",
+    "num_experts",         "num_experts_per_tok", "num_local_experts"};
+/* Values with which a field says what the decoder does. */
+static const struct {
+    const char *name, *value;
+} usual_values[] = {{"is_causal", "true"}, {"use_qk_norm", "true"}, {"norm_topk_prob", "true"}};
+
+static int is_among(const char *const *names, size_t count, const char *name)
+{
+    size_t i;
+    for (i = 0; i < count; i++)
+        if (!strcmp(names[i], name)) return 1;
+    return 0;
+}
+#define IS_AMONG(names, name) is_among(names, sizeof(names) / sizeof(names)[0], name)
+
+/* Whatever a field says, it is read, refused by name, named in a warning, or known to change nothing. */
+static void every_field(test_run *t)
+{
+    static const char *const values[] = {"7",        "0.25",         "\"odd\"",
+                                         "[3]",      "{\"a\": 1}",   "true",
+                                         "\"gelu\"", "[[1, [2.5]]]", "{\"rope_type\": \"yarn\"}"};
+    static const char *const fixtures[] = {DENSE, MOE};
+    uint32_t counts[4] = {0, 0, 0, 0}, f, n, v, u;
+    for (f = 0; f < 2; f++) {
+        size_t size;
+        char *text = read_file(fixtures[f], "config.json", &size), error[512];
+        qwen3_config base, config;
+        CHECK_INT(qwen3_parse_config(&base, text, size, "c", error, sizeof error), 0);
+        CHECK_TEXT(base.warnings, "");
+        CHECK_INT(base.warnings[0], 0);
+        for (n = 0; n < sizeof field_names / sizeof field_names[0]; n++)
+            for (v = 0; v < sizeof values / sizeof values[0]; v++) {
+                const char *name = field_names[n];
+                json_t *o = json_loads(text, 0, NULL);
+                char *edited, warnings[sizeof config.warnings];
+                int usual = 0, result;
+                json_object_set_new(o, name, json_loads(values[v], JSON_DECODE_ANY, NULL));
+                edited = json_dumps(o, 0);
+                result =
+                    qwen3_parse_config(&config, edited, strlen(edited), "c", error, sizeof error);
+                free(edited);
+                json_decref(o);
+                for (u = 0; u < sizeof usual_values / sizeof usual_values[0]; u++)
+                    usual |= !strcmp(usual_values[u].name, name) &&
+                             !strcmp(usual_values[u].value, values[v]);
+                memcpy(warnings, config.warnings, sizeof warnings);
+                memset(config.warnings, 0, sizeof config.warnings);
+                if (result && (strstr(error, name) || !strcmp(name, "num_hidden_layers")))
+                    counts[0]++;
+                else if (!result && strstr(warnings, name))
+                    counts[1]++;
+                else if (!result && memcmp(&config, &base, sizeof config) != 0)
+                    counts[2]++;
+                else if (!result && (usual || IS_AMONG(harmless_names, name) ||
+                                     (!base.experts && IS_AMONG(expert_names, name))))
+                    counts[3]++;
+                else
+                    test_fail(t, __FILE__, __LINE__, "%s: %s: %s", name, values[v],
+                              result ? error : "passed over in silence");
+            }
+        free(text);
+    }
+    CHECK(counts[0] > 100 && counts[1] > 100 && counts[2] > 10 && counts[3] > 100);
+}
+
+/* Warnings name as many fields as there is room for, and count the others. */
+static void warnings(test_run *t)
+{
+    const edit one = {
+        DENSE, "\"use_cache\"",
+        "\"shiny\\u001b\": 1, \"repetition_penalty\": 1.05, \"num_beams\": 1, \"use_cache\"", NULL};
+    edit many = {DENSE, "\"use_cache\"", NULL, NULL};
+    qwen3_config config;
+    char error[512], *text = (char *)malloc(40000);
+    size_t used = 0;
+    uint32_t i;
+    CHECK(text);
+    CHECK_INT(edited_config(t, &one, &config, error), 0);
+    CHECK(!strcmp(config.warnings, "config.json: passed over, though results may depend on it: "
+                                   "shiny?, repetition_penalty\n"));
+    for (i = 0; i < 1000; i++) used += (size_t)sprintf(text + used, "\"odd_field_%u\": 0, ", i);
+    sprintf(text + used, "\"use_cache\"");
+    many.with = text;
+    CHECK_INT(edited_config(t, &many, &config, error), 0);
+    CHECK_TEXT(config.warnings, "odd_field_0, odd_field_1, ");
+    CHECK_TEXT(config.warnings, " and 9");
+    CHECK_TEXT(config.warnings, " more\n");
+    free(text);
+}
+
 /* ---- JSON that is none ---- */
 
 /* 10000 arrays in one another, as a field of an object. */
@@ -785,6 +1018,68 @@ static void json_refused(test_run *t)
             CHECK_TEXT(error[j], table[i].error);
         }
     }
+}
+
+/* Memory that is asked for, counted; and after `left` calls there is none. */
+static size_t memory_asked, memory_left_calls;
+static void *scarce(size_t size)
+{
+    memory_asked += size;
+    if (memory_left_calls && memory_left_calls--) return malloc(size);
+    errno = ENOMEM;
+    return NULL;
+}
+
+/* Of JSON with too many values nothing is parsed: the parser takes up to 85 bytes for each byte of text. */
+static void many_values(test_run *t)
+{
+    static const char *const values[] = {"{},", "0,", "[],", "\"\","};
+    const size_t count = QWEN3_MAX_VALUES + 2, room = 3 * count + 100;
+    char *text = (char *)malloc(room), error[512];
+    qwen3_header header;
+    size_t used, i, n;
+    CHECK(text);
+    for (i = 0; i < 4; i++) {
+        used = (size_t)sprintf(text, "{\"__metadata__\": [");
+        for (n = 0; n < count; n++, used += strlen(values[i]))
+            memcpy(text + used, values[i], strlen(values[i]));
+        used += (size_t)sprintf(text + used, "0]}");
+        memory_asked = 0, memory_left_calls = SIZE_MAX;
+        json_set_alloc_funcs(scarce, free);
+        CHECK_INT(qwen3_parse_header(&header, text, used, 0, "m", error, sizeof error), -1);
+        json_set_alloc_funcs(malloc, free);
+        CHECK_TEXT(error, "m: 2097157 JSON values, expected at most 2097152");
+        CHECK_INT(memory_asked, 0);
+    }
+    free(text);
+}
+
+/* Whichever allocation of the parser fails, that is what is said, and nothing about the file. */
+static void no_memory(test_run *t)
+{
+    static const char *const names[] = {"config.json", "model.safetensors"};
+    uint32_t i;
+    for (i = 0; i < 2; i++) {
+        size_t size, n;
+        char *text = read_file(DENSE, names[i], &size), error[512];
+        int failed = -1;
+        for (n = 0; failed && n < 10000; n++) {
+            qwen3_config config;
+            qwen3_header header;
+            memory_left_calls = n;
+            json_set_alloc_funcs(scarce, free);
+            failed = i ? qwen3_parse_safetensors(&header, (unsigned char *)text, size, "m", error,
+                                                 sizeof error)
+                       : qwen3_parse_config(&config, text, size, "m", error, sizeof error);
+            json_set_alloc_funcs(malloc, free);
+            if (failed && !qwen3_is_no_memory(error))
+                test_fail(t, __FILE__, __LINE__, "%s, allocation %zu: %s", names[i], n, error);
+            if (!failed && i) qwen3_free_header(&header);
+        }
+        CHECK(n > 50 && !failed);
+        free(text);
+    }
+    CHECK(!qwen3_is_no_memory("m: not JSON") && !qwen3_is_no_memory(""));
 }
 
 /* Whatever is cut off, it is an error. */
@@ -868,8 +1163,9 @@ static void headers(test_run *t)
          "m: a: shape[1]: expected an integer, found a string"},
         {"{" ENTRY("a", "BF16", "[1e300]", "[0, 2]") "}", 2,
          "m: a: shape[0]: expected an integer, found a number with"},
-        {"{" ENTRY("a", "BF16", "[1, 1, 1, 1, 1]", "[0, 2]") "}", 2,
-         "m: a: shape: 5 items, expected 0 to 4"},
+        {"{" ENTRY("deep", "BF16", "[1, 1, 1, 2, 3, 1]", "[0, 12]") "}", 12, NULL},
+        {"{" ENTRY("a", "BF16", "[1, 1, 1, 1, 2]", "[0, 2]") "}", 2,
+         "m: a: data_offsets: 2 bytes, but shape [1, 1, 1, 1, ...] of BF16 takes 4"},
         {"{" ENTRY("a", "BF16", "[4294967296, 4294967296]", "[0, 0]") "}", 0,
          "m: a: shape: more elements than 2^60"},
         {"{" ENTRY("a", "BF16", "[9223372036854775807, 2]", "[0, 0]") "}", 0,
@@ -1240,6 +1536,74 @@ static void checkpoints_refused(test_run *t)
     }
 }
 
+/* Adds a tensor of zeros to a file. */
+static void add_tensor(const char *dir, const char *file, const char *name, const char *dtype,
+                       const char *shape, size_t bytes)
+{
+    size_t size, length = 0, used, i;
+    char *was = read_file(dir, file, &size), *now = (char *)calloc(size + 500 + bytes, 1);
+    for (i = 0; i < 8; i++) length |= (size_t)(unsigned char)was[i] << (8 * i);
+    memcpy(now + 8, was + 8, length);
+    used = (size_t)sprintf(
+               now + 7 + length,
+               ", \"%s\": {\"dtype\": \"%s\", \"shape\": %s, \"data_offsets\": [%zu, %zu]}}", name,
+               dtype, shape, size - 8 - length, size - 8 - length + bytes) +
+           length - 1;
+    for (i = 0; i < 8; i++) now[i] = (char)(used >> (8 * i) & 255);
+    memcpy(now + 8 + used, was + 8 + length, size - 8 - length);
+    write_file(dir, file, now, size - length + used + bytes);
+    free(was);
+    free(now);
+}
+
+/* A tensor of the model's layers that the decoder does not have is refused; others are named in a warning. */
+static void unused_tensors(test_run *t)
+{
+    static const struct {
+        const char *fixture, *name, *dtype, *shape;
+        size_t bytes;
+        int refused;
+    } table[] = {
+        {DENSE, "model.layers.0.self_attn.q_proj.bias", "BF16", "[128]", 256, 1},
+        {DENSE, "model.layers.3.mlp.down_proj.weight_scale_inv", "F32", "[1, 3]", 12, 1},
+        {DENSE, "model.layers.2.self_attn.q_proj.lora_A.weight", "BF16", "[1]", 2, 1},
+        {DENSE, "model.layers.03.odd", "U8", "[0]", 0, 1},
+        {DENSE, "lm_head.bias", "F32", "[512]", 2048, 1},
+        {DENSE, "model.norm.bias", "F32", "[128]", 512, 1},
+        {DENSE, "model.embed_tokens.weight_scale", "F32", "[1]", 4, 1},
+        {MOE, "model.layers.1.mlp.shared_expert.up_proj.weight", "BF16", "[1]", 2, 1},
+        {MOE, "model.layers.1.mlp.experts.8.up_proj.weight", "BF16", "[1]", 2, 1},
+        {MOE, "model.layers.1.mlp.gate.e_score_correction_bias", "F32", "[8]", 32, 1},
+        {DENSE, "model.layers.4.mlp.up_proj.weight", "BF16", "[1]", 2, 0},
+        {DENSE, "model.layers.0x.odd", "BF16", "[1]", 2, 0},
+        {DENSE, "model.layers.99999999999999999999.odd", "BF16", "[1]", 2, 0},
+        {DENSE, "model.layers..odd", "BF16", "[1]", 2, 0},
+        {DENSE, "visual.patch_embed.proj.weight", "BF16", "[2, 3, 2, 14, 14]", 4704, 0},
+        {DENSE, "odd", "F4", "[1, 1, 1, 1, 1, 1, 1, 9]", 5, 0},
+        {DENSE, "model.layers.0.self_attn.rotary_emb.inv_freq", "F32", "[16]", 64, 0},
+    };
+    recipe r = plain_recipe();
+    qwen3_checkpoint c;
+    uint32_t i;
+    for (i = 0; i < 2 * (sizeof table / sizeof table[0]); i++) {
+        const uint32_t k = i / 2;
+        const char *file = i % 2 ? "model-1-of-3.safetensors" : "model.safetensors";
+        folder f = folder_make();
+        r.shards = i % 2 ? 3 : 0;
+        make(f.path, table[k].fixture, &r);
+        add_tensor(f.path, file, table[k].name, table[k].dtype, table[k].shape, table[k].bytes);
+        if (qwen3_open(&c, f.path) != -table[k].refused)
+            test_fail(t, __FILE__, __LINE__, "%s: %s", table[k].name, c.error);
+        CHECK_TEXT(table[k].refused ? c.error : c.config.warnings, file);
+        CHECK_TEXT(table[k].refused ? c.error : c.config.warnings, table[k].name);
+        CHECK_TEXT(table[k].refused ? c.error : c.config.warnings,
+                   table[k].refused ? ": this decoder has no such weight"
+                                    : ": tensors that are not used: ");
+        qwen3_close(&c);
+        folder_remove(&f);
+    }
+}
+
 /* Files that are not there, are no files or hold something else. */
 static void files_refused(test_run *t)
 {
@@ -1539,7 +1903,11 @@ static void all(test_run *t)
     TEST(expected_fixtures);
     TEST(config_spellings);
     TEST(config_refused);
+    TEST(every_field);
+    TEST(warnings);
     TEST(json_refused);
+    TEST(many_values);
+    TEST(no_memory);
     TEST(truncated);
     TEST(headers);
     TEST(header_lengths);
@@ -1551,6 +1919,7 @@ static void all(test_run *t)
     TEST(generation);
     TEST(mixed_layers);
     TEST(checkpoints_refused);
+    TEST(unused_tensors);
     TEST(files_refused);
     TEST(expected_tables);
     TEST(every_half);

@@ -89,10 +89,11 @@ static void check_header(const qwen3_header *h, uint64_t data_size)
         const qwen3_entry *e = &h->entries[i];
         uint64_t size = e->dtype == QWEN3_F32 ? 4 : 2;
         uint32_t d;
-        PROMISE(e->begin <= e->end && e->end <= data_size && e->dimensions <= 4);
+        PROMISE(e->begin <= e->end && e->end <= data_size);
         PROMISE(i == 0 || strcmp(h->entries[i - 1].name, e->name) < 0);
-        for (d = 0; d < e->dimensions; d++) size *= e->shape[d];
-        PROMISE(e->dtype == QWEN3_OTHER || size == e->end - e->begin);
+        for (d = 0; d < e->dimensions && d < QWEN3_DIMENSIONS; d++) size *= e->shape[d];
+        PROMISE(e->dtype == QWEN3_OTHER || e->dimensions > QWEN3_DIMENSIONS ||
+                size == e->end - e->begin);
         bytes += e->end - e->begin;
     }
     PROMISE(bytes == data_size);
@@ -300,7 +301,7 @@ static void part_of_tokenizer(const char *text, size_t size)
     const size_t part_size = end ? (size_t)(end - text) : size;
     json_t *whole, *part;
     char *all;
-    if (qwen3_depth(text, part_size) > QWEN3_MAX_DEPTH) return;
+    if (qwen3_extent_of(text, part_size).depth > QWEN3_MAX_DEPTH) return;
     whole = least_tokenizer(), part = json_loadb(text, part_size, 0, NULL);
     PROMISE(whole);
     json_object_update_recursive(whole, part);

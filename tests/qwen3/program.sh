@@ -33,13 +33,12 @@ is() { # NAME WHAT WANTED
 prints() {
     if grep -qE -- "$2" "$OUT/stderr"; then echo "pass $1"; else echo "FAIL $1: no \"$2\" in: $(tail -n 2 "$OUT/stderr" | tr '\n' ' ')"; fi
 }
-# writes NAME WORDS COMMAND...: the command, in which $program stands for it, ends with 1 for want of a place to write to.
+# writes NAME REASON COMMAND: the command, in which $program stands for it, ends with 1 for want of a place to write to.
 writes() {
     local name=$1 rc=0
-    shift
-    program=$program dense=$dense timeout 60 bash -c "$1" 2>"$OUT/stderr" </dev/null || rc=$?
+    program=$program dense=$dense timeout 60 bash -c "$3" 2>"$OUT/stderr" </dev/null || rc=$?
     is "$name/status" $rc 1
-    prints "$name/why" "cannot be written"
+    prints "$name/why" "cannot be written: $2"
 }
 
 # ---- what it is for
@@ -133,31 +132,63 @@ draw="--prompt-ids 318 --steps 24 --temperature 0.9 --top-k 40 --top-p 0.95 --mi
     is draw_again/second $([ "$(tail -n 1 "$OUT/stdout")" != "$tokens" ] && echo differs) differs
     ends draw_otherwise 0 "TPOT" $dense $draw --seed 8
     is draw_otherwise/differs $([ "$(cat "$OUT/stdout")" != "$tokens" ] && echo differs) differs
+    # A seed of its own each time, not of the clock: of more than 32 bits, and it draws the same again.
     ends draw_seedless 0 "seed " $dense $draw
+    tokens=$(cat "$OUT/stdout") seed=$(sed -n 's/^seed //p' "$OUT/stderr")
+    ends draw_its_seed 0 "TPOT" $dense $draw --seed "$seed"
+    is draw_its_seed/tokens "$(cat "$OUT/stdout")" "$tokens"
+    ends draw_seedless_again 0 "seed " $dense $draw
+    other=$(sed -n 's/^seed //p' "$OUT/stderr")
+    is draw_seedless/large $(((seed | other) >> 32 > 0 && seed != other)) 1
+    ends large_seed 2 "--seed needs a number from 1 to 2^63 - 1" $dense $draw --seed 9223372036854775808
 }
 ends ignore_eos 0 "TPOT" "$OUT/chat" --prompt-ids 318 --steps 6 --ignore-eos
 is ignore_eos/tokens "$(cat "$OUT/stdout")" "tokens: 195 361 480 368 490 190"
-# Ctrl-C, once the text has begun: what there is of it ends with a line feed, and the status is 0.
-is interrupt "$(python3 - "$program" $dense <<'PYTHON'
+# interrupt OPTION...: Ctrl-C, once the text has begun: what there is of it ends with a line feed, and the status is 130.
+interrupt() {
+    python3 - "$program" $dense --prompt Hi --steps 480 --ignore-eos "$@" <<'PYTHON'
 import signal, subprocess, sys
-p = subprocess.Popen([*sys.argv[1:], "--prompt", "Hi", "--steps", "480", "--ignore-eos"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+p = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 text = p.stdout.read(10)
 p.send_signal(signal.SIGINT)
 more, said = p.communicate(timeout=60)
 print(p.returncode, (text + more).endswith(b"\n"), said.decode().strip())
 PYTHON
-)" "0 True interrupted"
+}
+is interrupt "$(interrupt)" "130 True interrupted"
 
-# ---- what cannot be written is an error, before the bandwidth is measured
+# ---- what cannot be written is an error, before the bandwidth is measured, and says why
 
-writes full_disk '$program $dense --prompt-ids 1 --steps 40 --bench >/dev/full'
+full="No space left on device"
+writes full_disk "$full" '$program $dense --prompt-ids 1 --steps 40 --bench >/dev/full'
 is full_disk/first "$(grep -c TPOT "$OUT/stderr")" 0
-writes closed_pipe 'set -o pipefail; $program $dense --prompt-ids 1 --steps 2 | exec 0<&- sleep 0.01; exit ${PIPESTATUS[0]}'
-writes closed '$program $dense --prompt-ids 1 --steps 2 >&-'
-writes full_disk_text '$program $dense --prompt a --steps 40 >/dev/full'
-writes full_disk_help '$program --help >/dev/full'
-writes full_disk_check '$program $dense --check $dense/expected.json >/dev/full'
-writes full_disk_trace 'ln -sf /dev/full "'"$OUT"'/full.svg"; $program $dense --prompt-ids 1 --steps 2 --trace "'"$OUT"'/full.svg" >/dev/null'
+writes full_disk_long "$full" '$program $dense --prompt-ids 1 --steps 40 --batch 64 --ignore-eos >/dev/full'
+writes closed_pipe "Broken pipe" 'set -o pipefail; $program $dense --prompt-ids 1 --steps 2 | exec 0<&- sleep 0.01; exit ${PIPESTATUS[0]}'
+writes closed_pipe_text "Broken pipe" 'set -o pipefail; $program $dense --prompt a --steps 40 | exec 0<&- sleep 0.01; exit ${PIPESTATUS[0]}'
+writes closed "Bad file descriptor" '$program $dense --prompt-ids 1 --steps 2 >&-'
+writes full_disk_text "$full" '$program $dense --prompt a --steps 40 >/dev/full'
+writes full_disk_texts "$full" '$program $dense --prompt a --steps 40 --batch 2 >/dev/full'
+writes full_disk_help "$full" '$program --help >/dev/full'
+writes full_disk_check "$full" '$program $dense --check $dense/expected.json >/dev/full'
+writes full_disk_trace "$full" 'ln -sf /dev/full "'"$OUT"'/full.svg"; $program $dense --prompt-ids 1 --steps 2 --trace "'"$OUT"'/full.svg" >/dev/null'
+
+# A file that was there stays until a new one is complete, and nothing else is left beside it.
+mkdir -p "$OUT/traces"
+rm -f "$OUT"/traces/*
+echo before >"$OUT/traces/old.svg"
+ln -s old.svg "$OUT/traces/link.svg"
+ends refused_trace 2 "No such file" "$OUT/nothing" --prompt-ids 1 --trace "$OUT/traces/old.svg"
+is refused_trace/file "$(cat "$OUT/traces/old.svg")" before
+echo before >"$OUT/traces/old.json"
+writes no_room_for_trace "File too large" "ulimit -f 6; trap '' XFSZ; \$program \$dense --prompt-ids 1 --steps 2 --trace $OUT/traces/old.json"
+is no_room_for_trace/file "$(cat "$OUT/traces/old.json")" before
+is interrupted_trace "$(interrupt --trace "$OUT/traces/old.svg")" "130 True interrupted"
+is interrupted_trace/file "$(cat "$OUT/traces/old.svg")" before
+# One file is opened in place of standard output, which is closed.
+writes trace_only "Bad file descriptor" "\$program \$dense --prompt-ids 1 --steps 2 --trace $OUT/traces/old.svg >&-"
+ends trace_by_link 0 "TPOT" $dense --prompt-ids 1 --steps 48 --trace "$OUT/traces/link.svg"
+is trace_by_link/file "$(head -c 4 "$OUT/traces/old.svg")" "<svg"
+is trace_by_link/others "$(ls "$OUT/traces" | tr '\n' ' ')" "link.svg old.json old.svg "
 
 # ---- what is wrong is said, and ends with 2
 
@@ -237,7 +268,36 @@ hostile wrong_dtype "I32" model.safetensors sed -i '0,/"BF16"/s//"I32" /'
 hostile misshapen "embed_tokens.weight: shape [512, 128], expected [510, 128]" config.json sed -i 's/"vocab_size": 512/"vocab_size": 510/'
 hostile negative_offset "data_offsets" model.safetensors sed -i 's/\[131072,/[-31072,/'
 hostile no_json "config.json" config.json truncate -s 40
-hostile quantised "config.json: quantization_config: quantised weights are not supported" config.json sed -i 's/"use_cache": true/"quantization_config": {"quant_method": "fp8"}/'
+hostile quantised 'config.json: quantization_config: {"quant_method":"fp8"} is not supported' config.json sed -i 's/"use_cache": true/"quantization_config": {"quant_method": "fp8"}/'
+status=0 hostile unknown_field "config.json: passed over, though results may depend on it: shiny" config.json sed -i 's/"use_cache"/"shiny"/'
+# A dimension that the tasks cannot have is named, with what it may be.
+mkdir -p "$OUT/shape"
+shape() { # NAME WORDS FIXTURE SED
+    sed "$4" "$3/config.json" >"$OUT/shape/config.json"
+    ends "shape_$1" 2 "config.json: $2" "$OUT/shape" --random-weights --steps 2
+}
+shape hidden_size "hidden_size: 1000, this decoder needs a multiple of 32" $dense 's/"hidden_size": 128/"hidden_size": 1000/'
+shape head_dim "head_dim: 12, this decoder needs a multiple of 8, at most 256" $dense 's/"head_dim": 32/"head_dim": 12/'
+shape large_head_dim "head_dim: 264, this decoder needs a multiple of 8, at most 256" $dense 's/"head_dim": 32/"head_dim": 264/'
+shape heads "num_attention_heads * head_dim: 24, this decoder needs a multiple of 32" $dense \
+    's/"head_dim": 32/"head_dim": 24/; s/"num_attention_heads": 4/"num_attention_heads": 1/; s/"num_key_value_heads": 2/"num_key_value_heads": 1/'
+shape top_k "num_experts_per_tok: 17, this decoder needs at most 16" $moe 's/"num_local_experts": 8/"num_local_experts": 32/; s/"num_experts_per_tok": 2/"num_experts_per_tok": 17/'
+# Text that does not fit into memory: nothing is wrong with the file, so the status is 1. Too many values are not even parsed.
+metadata() { # BYTES VALUES FILE: puts a text of so many bytes, and so many objects, in front of a header's tensors
+    python3 - "$@" <<'PYTHON'
+import json, sys
+with open(sys.argv[3], "rb") as f:
+    n = int.from_bytes(f.read(8), "little")
+    header, data = json.loads(f.read(n)), f.read()
+header.pop("__metadata__", None)
+header = b'{"__metadata__": {"a": "%s", "b": [%s0]}, ' % (b"a" * int(sys.argv[1]), b"{}," * int(sys.argv[2])) + json.dumps(header).encode()[1:]
+with open(sys.argv[3], "wb") as f:
+    f.write(len(header).to_bytes(8, "little") + header + data)
+PYTHON
+}
+status=0 hostile long_metadata "first token" model.safetensors metadata 3000000 1000
+status=1 ASAN_OPTIONS=allocator_may_return_null=1:max_allocation_size_mb=2 hostile no_memory "model.safetensors: out of memory" model.safetensors metadata 3000000 1000
+hostile many_values "JSON values, expected at most 2097152" model.safetensors metadata 1 3000000
 hostile half_tied "lm_head.weight: differs from model.embed_tokens.weight" config.json sed -i 's/"tie_word_embeddings": false/"tie_word_embeddings": true/'
 
 # Of a tensor in a checkpoint, all values: norms and their like are finite, and what they make is not.

@@ -72,6 +72,26 @@ echo '{' >"$OUT/model/tokenizer.json"
 ends broken_tokenizer 2 "tokenizer.json" "$OUT/model"
 ends no_address 1 "port 8080" $model --host nowhere.example
 
+# A file that was there stays until it serves, and nothing is left beside it.
+mkdir -p "$OUT/files"
+rm -f "$OUT"/files/*
+for option in log trace; do
+    echo before >"$OUT/files/$option"
+    ends "refused_$option" 2 "tokenizer.json" "$OUT/model" --$option "$OUT/files/$option"
+    is "refused_$option/file" "$(cat "$OUT/files/$option")" before
+done
+is refused/others "$(ls "$OUT/files" | tr '\n' ' ')" "log trace "
+# What cannot be written is said, and why.
+full() { # NAME WORDS COMMAND
+    local rc=0
+    timeout 20 bash -c "$3" 2>"$OUT/printed" </dev/null || rc=$?
+    is "$1" "$rc $(tail -n 1 "$OUT/printed")" "1 serve: $2 cannot be written: $4"
+}
+full full_help "standard output" "$OUT/serve --help >/dev/full" "No space left on device"
+full full_disk "standard output" "$OUT/serve $model --port 0 >/dev/full" "No space left on device"
+full closed "standard output" "$OUT/serve $model --port 0 --log $OUT/log >&-" "Bad file descriptor"
+full full_trace "--trace /dev/full" "$OUT/serve $model --port 0 --trace /dev/full" "No space left on device"
+
 # ---- what it prints, and how it ends
 
 printf 'secret\nsecond line\n' >"$OUT/key"

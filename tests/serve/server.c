@@ -25,7 +25,7 @@ typedef struct setup {
     uint32_t context, batch, queue, body, connections, seconds, step_us;
     uint32_t has_no_text;
     const char *key;
-    FILE *trace;
+    output *trace;
 } setup;
 
 static setup plain_setup(void)
@@ -808,17 +808,18 @@ static void trace_has_rows(test_run *t)
     char *text = NULL;
     size_t bytes = 0, i;
     FILE *file = open_memstream(&text, &bytes);
+    output trace = output_to(file);
     server s;
     setup traced = plain_setup();
     json_t *events, *event;
     uint32_t slices = 0, rows = 0, ends = 0;
-    traced.trace = file;
+    traced.trace = &trace;
     server_open(t, &s, &traced);
     reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[1,2,3],\"max_tokens\":5}"), 200, "");
     reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[1,1020],\"priority\":\"proactive\"}"),
              500, "");
     server_close(&s);
-    fclose(file);
+    output_close(&trace, 1);
     events = json_loads(text, 0, NULL);
     json_array_foreach(events, i, event)
     {
