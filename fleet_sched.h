@@ -1121,7 +1121,8 @@ typedef struct fleet_server_event {
 
 /* The next event; 0: there is none. Those of a request come in order. */
 uint32_t fleet_server_poll(fleet_server *server, fleet_server_event *event);
-/* Gives an event's room back. A request with desc.events tokens that were not released pauses; no other one does. */
+/* Gives an event's room back, once: a second release of it has no effect as soon as all that were read are released. A
+   request with desc.events tokens that were not released pauses; no other one does. */
 void fleet_server_release(fleet_server *server, const fleet_server_event *event);
 /* Asks for the end of a request. Its last event says how it ended; an id of a request that has ended has no effect. */
 void fleet_server_cancel(fleet_server *server, uint64_t id);
@@ -5500,8 +5501,9 @@ struct fleet_table {
     const fleeti_desk *desk;      /* device address */
     const uint32_t *host_prompts; /* as prompts, in pinned memory */
     uint32_t *host_stats;
-    fleeti_notice *outbox; /* two for each slot */
-    uint32_t outgoing;     /* notices in it */
+    fleeti_notice *outbox;   /* two for each slot */
+    uint32_t outgoing, sent; /* notices in it; of these, those that the host has got */
+    uint32_t is_full;        /* there are others since the last boundary: the ring had no room */
     fleeti_submission inbox[FLEETI_INBOX];
     fleeti_pool pool[FLEETI_POOLS];
     uint32_t order;            /* of the next arrival */
@@ -5807,6 +5809,7 @@ FLEETI_OUTLINED void fleeti_send(fleet_table *t, uint32_t slot, uint64_t now)
 {
     fleet_slot *s = t->slots + (slot == FLEET_NONE ? 0 : slot);
     uint32_t token = 0, end = 0, kind = FLEET_EVENT_FINISHED;
+    if (t->is_full) return;
     if (slot != FLEET_NONE && (s->flags & FLEET_SLOT_UNSENT)) {
         const fleeti_desk_slot *desk = (const fleeti_desk_slot *)(const void *)(t->desk + 1) + slot;
         const uint32_t sent = s->generated - 1;
@@ -6487,15 +6490,21 @@ FLEET_DEVICE float fleeti_predict(const fleet_table *t, fleet_batch *b)
 }
 
 /* Sends the events, by all lanes. The ring has room for every token that the host has not released, and for each
-   request's last event. */
+   request's last event. If it ever has not, the rest stays here until a later boundary, and no request adds to it
+   (fleeti_send): no boundary waits for the host. */
 FLEET_DEVICE void fleeti_flush(fleet_table *t)
 {
-    uint32_t sent = 0;
+    uint32_t sent = t->sent;
     fleet_wave_barrier();
-    while (sent < t->outgoing)
+    if (sent < t->outgoing)
         sent += fleet_ring_try_push(&t->events, t->outbox + sent, t->outgoing - sent);
-    fleet_wave_barrier();
-    if (fleet_lane() == 0) t->stats_changed |= t->outgoing, t->outgoing = 0;
+    fleet_wave_barrier(); /* all lanes have read how many there are */
+    if (fleet_lane() == 0) {
+        t->stats_changed |= sent - t->sent;
+        t->is_full = sent < t->outgoing;
+        if (!t->is_full) sent = t->outgoing = 0;
+        t->sent = sent;
+    }
     fleet_wave_barrier();
 }
 
@@ -6579,7 +6588,7 @@ FLEETI_OUTLINED uint32_t fleeti_boundary_end(fleet_table *t, uint32_t pool, uint
             next = FLEET_SERVING_BATCH;
             t->pool[pool].open = 1 + step % 2;
             t->stats.iterations++;
-        } else if (t->stop && !t->slots_used) {
+        } else if (t->stop && (!t->slots_used || (t->is_full && t->stop == FLEETI_STOP_NOW))) {
             next = FLEET_SERVING_STOPPED;
         }
         t->stats_changed |= next;
@@ -9333,6 +9342,15 @@ static uint32_t fleeti_poll_left(fleet_server *s, uint32_t ended, fleet_server_e
     return 0;
 }
 
+/* Threads that poll may come here in another order than that of the events. */
+static void fleeti_count_read(fleeti_desk_slot *desk, uint32_t tokens)
+{
+    uint32_t was = __atomic_load_n(&desk->tokens, __ATOMIC_RELAXED);
+    while (was < tokens && !__atomic_compare_exchange_n(&desk->tokens, &was, tokens, 0,
+                                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+}
+
 uint32_t fleet_server_poll(fleet_server *s, fleet_server_event *event)
 {
     fleeti_notice n;
@@ -9350,7 +9368,7 @@ uint32_t fleet_server_poll(fleet_server *s, fleet_server_event *event)
     event->token = n.token, event->index = n.index;
     event->status = (fleet_status)n.status;
     if (event->kind == FLEET_EVENT_TOKEN)
-        __atomic_store_n(&fleeti_desk_slots(s)[n.slot].tokens, n.index + 1, __ATOMIC_RELAXED);
+        fleeti_count_read(fleeti_desk_slots(s) + n.slot, n.index + 1);
     else
         fleeti_free_slot(fleeti_desk_slots(s) + n.slot);
     return 1;
@@ -9363,8 +9381,10 @@ void fleet_server_release(fleet_server *s, const fleet_server_event *event)
     if (!event || event->kind != FLEET_EVENT_TOKEN || !(desk = fleeti_slot_of_id(s, event->id)))
         return;
     was = __atomic_load_n(&desk->released, __ATOMIC_RELAXED);
-    /* The generation is in the word: a late release gives no room to a newer request. Pair: fleeti_send. */
-    while (was >> 32 == event->id >> 32)
+    /* The generation is in the word: a late release gives no room to a newer request. And no more are released than were
+       read: a second release of an event gives no room that the ring has not. Pair: fleeti_send. */
+    while (was >> 32 == event->id >> 32 &&
+           (uint32_t)was != __atomic_load_n(&desk->tokens, __ATOMIC_RELAXED))
         if (__atomic_compare_exchange_n(&desk->released, &was, was + 1, 0, __ATOMIC_RELAXED,
                                         __ATOMIC_RELAXED))
             break;
