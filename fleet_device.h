@@ -2000,7 +2000,9 @@ FLEET_DEVICE void fleeti_stage_reclaim(const fleeti_pipeline *s, uint32_t stage,
 #define FLEETI_RT_ERROR hipError_t
 #define FLEETI_RT_OK hipSuccess
 #define FLEETI_RT_PROPERTIES hipDeviceProp_t
+#define FLEETI_RT_ATTRIBUTES hipFuncAttributes
 #define FLEETI_RT_UNITS hipDeviceAttributeMultiprocessorCount
+#define FLEETI_RT_COOPERATIVE hipDeviceAttributeCooperativeLaunch
 #define FLEETI_RT_LDS_BYTES(properties) (properties).sharedMemPerBlock
 /* The null stream is never captured, and must not be asked. */
 #define FLEETI_RT_MAY_CAPTURE(stream) ((stream) != NULL)
@@ -2811,7 +2813,9 @@ FLEET_DEVICE const char *fleeti_stage_address(const fleeti_pipeline *s, uint32_t
 #define FLEETI_RT_ERROR cudaError_t
 #define FLEETI_RT_OK cudaSuccess
 #define FLEETI_RT_PROPERTIES struct cudaDeviceProp
+#define FLEETI_RT_ATTRIBUTES struct cudaFuncAttributes
 #define FLEETI_RT_UNITS cudaDevAttrMultiProcessorCount
+#define FLEETI_RT_COOPERATIVE cudaDevAttrCooperativeLaunch
 #define FLEETI_RT_LDS_BYTES(properties) (properties).sharedMemPerBlockOptin
 #define FLEETI_RT_MAY_CAPTURE(stream) 1
 #define FLEETI_RT_HAS_CHIPLET_IDS(properties) ((void)(properties), 0)
@@ -4662,6 +4666,9 @@ FLEET_DEVICE uint32_t fleet_trigger_system(uint32_t group, fleet_event e, uint32
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(FLEET_CUDA) && CUDART_VERSION >= 12050
+#include <cuda.h> /* types of the driver; its functions come through the runtime */
+#endif
 
 FLEET_C_BEGIN
 
@@ -4826,6 +4833,13 @@ fleet_machine fleet_host_machine(void)
 
 /* ---- GPU runtimes ---- */
 
+/* The room of a stream for workgroups of a kernel. */
+typedef struct fleeti_room {
+    uint32_t per_unit;         /* at once on each CU or SM */
+    uint32_t units, all_units; /* that the stream may use; of the device */
+    uint32_t cooperative;      /* 1: the launch can be a cooperative one */
+} fleeti_room;
+
 /* Either the runtime of a GPU, or the engines that run kernels on the CPU. */
 #if !defined(FLEET_HOST)
 
@@ -4943,11 +4957,74 @@ static __attribute__((unused)) uint32_t fleeti_capturing(fleet_stream stream)
            FLEETI_RT(StreamIsCapturing)(stream, &status) == FLEETI_RT_OK &&
            status != FLEETI_RT(StreamCaptureStatusNone);
 }
-/* Whether the device can hold all workgroups of the kernel at once. */
-static __attribute__((unused)) fleet_status fleeti_fits(fleet_kernel kernel,
-                                                        const fleet_kernel_desc *d)
+/* CUs or SMs that kernels on the stream may use, of `all`: fewer in a green context, or with a CU mask. */
+#if defined(FLEET_HIP)
+static uint32_t fleeti_units_of(fleet_stream stream, uint32_t all)
 {
-    int per_unit = 0, device = 0, units = 0;
+    uint32_t mask[32], units = 0;
+    memset(mask, 0, sizeof mask);
+    if (fleeti_rt(hipExtStreamGetCUMask(stream, 32, mask))) return all;
+    for (uint32_t i = 0; i < 32 * 32; i++) units += mask[i / 32] >> i % 32 & 1;
+    return units && units < all ? units : all;
+}
+#elif CUDART_VERSION >= 12050
+/* A function of the driver; null: it is older. A program need not link the driver. */
+static void *fleeti_driver(const char *name)
+{
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    void *function = NULL;
+    return fleeti_rt(cudaGetDriverEntryPointByVersion(name, &function, 12040, cudaEnableDefault,
+                                                      &found)) ||
+                   found != cudaDriverEntryPointSuccess
+               ? NULL
+               : function;
+}
+static uint32_t fleeti_units_of(fleet_stream stream, uint32_t all)
+{
+    CUresult (*green_of)(CUstream, CUgreenCtx *) =
+        (CUresult(*)(CUstream, CUgreenCtx *))fleeti_driver("cuStreamGetGreenCtx");
+    CUresult (*in_green)(CUgreenCtx, CUdevResource *, CUdevResourceType) = (CUresult(*)(
+        CUgreenCtx, CUdevResource *, CUdevResourceType))fleeti_driver("cuGreenCtxGetDevResource");
+    CUresult (*current)(CUcontext *) = (CUresult(*)(CUcontext *))fleeti_driver("cuCtxGetCurrent");
+    CUresult (*in_context)(CUcontext, CUdevResource *, CUdevResourceType) = (CUresult(*)(
+        CUcontext, CUdevResource *, CUdevResourceType))fleeti_driver("cuCtxGetDevResource");
+    CUdevResource found;
+    CUcontext context = NULL;
+    CUgreenCtx green = NULL;
+    CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+    memset(&found, 0, sizeof found);
+    if (stream && green_of && in_green && green_of(stream, &green) == CUDA_SUCCESS && green)
+        result = in_green(green, &found, CU_DEV_RESOURCE_TYPE_SM);
+    else if (current && in_context && current(&context) == CUDA_SUCCESS && context)
+        result = in_context(context, &found, CU_DEV_RESOURCE_TYPE_SM);
+    return result == CUDA_SUCCESS && found.sm.smCount && found.sm.smCount < all ? found.sm.smCount
+                                                                                : all;
+}
+#else
+static uint32_t fleeti_units_of(fleet_stream stream, uint32_t all)
+{
+    (void)stream;
+    return all;
+}
+#endif
+
+/* Whether the kernel's attributes say that a workgroup can run. */
+static uint32_t fleeti_may_run(fleet_kernel kernel, const fleet_kernel_desc *d, int device)
+{
+    FLEETI_RT_ATTRIBUTES a;
+    FLEETI_RT_PROPERTIES p;
+    return !fleeti_rt(FLEETI_RT(FuncGetAttributes)(&a, kernel.address)) &&
+           !fleeti_rt(FLEETI_RT(GetDeviceProperties)(&p, device)) &&
+           d->threads <= (uint32_t)a.maxThreadsPerBlock &&
+           a.sharedSizeBytes + d->lds_bytes <= (size_t)FLEETI_RT_LDS_BYTES(p);
+}
+/* What the stream has room for. ROCm has been seen to answer 0 for kernels that run: then one workgroup for each CU is
+   taken for certain, and the residency check decides. */
+static __attribute__((unused)) fleet_status
+fleeti_room_of(fleet_kernel kernel, const fleet_kernel_desc *d, fleeti_room *room)
+{
+    int per_unit = 0, device = 0, units = 0, cooperative = 0;
+    memset(room, 0, sizeof *room);
     if (d->lds_bytes && /* together with static LDS it may exceed the default limit, whatever its size */
         fleeti_rt(FLEETI_RT(FuncSetAttribute)(
             kernel.address, FLEETI_RT(FuncAttributeMaxDynamicSharedMemorySize), (int)d->lds_bytes)))
@@ -4958,8 +5035,15 @@ static __attribute__((unused)) fleet_status fleeti_fits(fleet_kernel kernel,
     if (fleeti_rt(FLEETI_RT(GetDevice)(&device)) ||
         fleeti_rt(FLEETI_RT(DeviceGetAttribute)(&units, FLEETI_RT_UNITS, device)))
         units = 0;
-    return (uint32_t)per_unit * (uint32_t)units < d->blocks ? FLEET_ERROR_TOO_MANY_WORKERS
-                                                            : FLEET_OK;
+    if (fleeti_rt(FLEETI_RT(DeviceGetAttribute)(&cooperative, FLEETI_RT_COOPERATIVE, device)))
+        cooperative = 0;
+    room->cooperative = cooperative && per_unit > 0 && !fleeti_capturing(d->stream);
+    if (per_unit <= 0) per_unit = (int)fleeti_may_run(kernel, d, device);
+    room->all_units = (uint32_t)units;
+    room->units =
+        fleeti_capturing(d->stream) ? (uint32_t)units : fleeti_units_of(d->stream, (uint32_t)units);
+    room->per_unit = (uint32_t)per_unit;
+    return FLEET_OK;
 }
 /* Reads device memory while a kernel runs, on a stream that waits for no other. */
 static __attribute__((unused)) fleet_status fleeti_snapshot(void *to, const void *from,
@@ -4974,14 +5058,15 @@ static __attribute__((unused)) fleet_status fleeti_snapshot(void *to, const void
     return status;
 }
 /* The device without its units per chiplet; *units: of all. Chiplets 0: the runtime does not tell how many. */
-static __attribute__((unused)) fleet_status fleeti_query_device(fleet_topology *t, uint32_t *units)
+static __attribute__((unused)) fleet_status
+fleeti_query_device(fleet_topology *t, fleet_stream stream, uint32_t *units)
 {
     int device = 0, chiplets = 0;
     FLEETI_RT_PROPERTIES p;
     fleet_status status;
     if ((status = fleeti_rt(FLEETI_RT(GetDevice)(&device)))) return status;
     if ((status = fleeti_rt(FLEETI_RT(GetDeviceProperties)(&p, device)))) return status;
-    *units = (uint32_t)p.multiProcessorCount;
+    *units = fleeti_units_of(stream, (uint32_t)p.multiProcessorCount);
     if (*units == 0) return FLEET_ERROR_DEVICE;
     if (!fleeti_rt(FLEETI_RT_CHIPLETS(&chiplets, device)) && chiplets > 0)
         t->chiplets = (uint32_t)chiplets;
@@ -5029,10 +5114,11 @@ static __attribute__((unused)) uint32_t fleeti_capturing(fleet_stream stream)
     (void)stream;
     return 0;
 }
-static __attribute__((unused)) fleet_status fleeti_fits(fleet_kernel kernel,
-                                                        const fleet_kernel_desc *d)
+static __attribute__((unused)) fleet_status
+fleeti_room_of(fleet_kernel kernel, const fleet_kernel_desc *d, fleeti_room *room)
 {
-    (void)kernel, (void)d;
+    (void)kernel;
+    room->per_unit = d->blocks, room->units = room->all_units = room->cooperative = 1;
     return FLEET_OK;
 }
 static __attribute__((unused)) fleet_status fleeti_snapshot(void *to, const void *from,
@@ -5042,12 +5128,14 @@ static __attribute__((unused)) fleet_status fleeti_snapshot(void *to, const void
         ((uint32_t *)to)[i] = __atomic_load_n((const uint32_t *)from + i, __ATOMIC_RELAXED);
     return FLEET_OK;
 }
-static __attribute__((unused)) fleet_status fleeti_query_device(fleet_topology *t, uint32_t *units)
+static __attribute__((unused)) fleet_status
+fleeti_query_device(fleet_topology *t, fleet_stream stream, uint32_t *units)
 {
     /* At least five, so that a chiplet has a worker beside a scheduler, and its size is not the other one's. */
     const uint32_t here = fleet_host_machine().workers, n = here < 5 ? 5 : here;
     *t = fleet_topology_make(2, n / 2 + 1);
     t->units[1] = n - t->units[0];
+    (void)stream;
     t->wave_size = 1;
     t->private_l2 = 0;
     *units = n;

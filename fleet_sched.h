@@ -341,7 +341,7 @@ typedef struct fleet_state {
     uint32_t tiles, tiles_grid;
     size_t running, mailboxes, chiplet_of, counters, rings, shapes; /* offsets in device */
     size_t failures, system;                                        /* offsets in host */
-    char message[160]; /* why the last fleet_bind or launch was refused; for the report */
+    char message[192]; /* why the last fleet_bind or launch was refused; for the report */
 } fleet_state;
 
 size_t fleet_state_bytes(const fleet_plan *plan);
@@ -378,6 +378,10 @@ typedef struct fleet_launch_desc {
     /* 1: never a cooperative launch, the residency check alone proves that all workgroups are resident. An ordinary
        launch is faster on AMD, and a captured launch is always ordinary. Default 0: cooperative where possible */
     uint32_t ordinary;
+    /* 1: launches although the runtime says that not all workgroups fit on the device at once, where it is known to be
+       wrong. The launch is an ordinary one then, and the residency check decides. Default 0:
+       FLEET_ERROR_TOO_MANY_WORKERS */
+    uint32_t ignore_occupancy;
     /* 1: tiles may call fleet_finish. No worker begins a step before all of them have ended the one before, so that the
        prefetches and weight copies of different steps overlap less. Default 0 */
     uint32_t finish;
@@ -401,7 +405,8 @@ fleet_launch_desc fleet_launch_desc_default(void);
    returned status covers what is known at once; fleet_state_wait returns that of the run. Of launches of one state
    that overlap, in several streams or as replays of one graph, at most one runs. The others end with
    FLEET_ERROR_BUSY, and all of them do if they meet before all workgroups of the first one are resident.
-   FLEET_ERROR_TOO_MANY_WORKERS: the device cannot hold all workgroups of this kernel at once.
+   FLEET_ERROR_TOO_MANY_WORKERS: the device, or the part of it that the stream may use, cannot hold all workgroups of
+   this kernel at once.
    FLEET_ERROR_SYMBOL_UNBOUND, FLEET_ERROR_TENSOR_UNBOUND: fleet_bind or fleet_bind_tensor is missing.
    FLEET_ERROR_UNSUPPORTED: a trace without FLEET_TRACE. FLEET_ERROR_ARGUMENT: a field of desc is out of its range,
    the trace belongs to another plan, or a grid's tile number is not one of the kernel's set. */
@@ -675,8 +680,12 @@ size_t fleet_trace_json(const fleet_trace_log *log, uint32_t first_step, uint32_
 /* Describes the current device: chiplets as the hardware numbers them (from device attributes where the HIP version
    has them, else counted by a kernel), CUs or SMs, LDS, caches. On the CPU: two chiplets of unequal size,
    with as many workers as fleet_host_machine counts, but at least three and two.
-   FLEET_ERROR_DEVICE: there is no device, or its runtime failed. */
+   In a green context it is the part that the context has. FLEET_ERROR_DEVICE: there is no device, or its runtime
+   failed. */
 fleet_status fleet_topology_query(fleet_topology *topology);
+/* The same, with the CUs or SMs that kernels on the stream may use: of a green context, or with a CU mask
+   (hipExtStreamCreateWithCUMask, ROC_GLOBAL_CU_MASK; HSA_CU_MASK is not seen). Sessions describe their stream's. */
+fleet_status fleet_topology_query_stream(fleet_topology *topology, fleet_stream stream);
 
 /* Measures the overheads that fleet_plan_desc.costs asks for, with your kernel on this device: it times plans of
    tasks whose tile does nothing, d->steps steps of each and three times as many. On an H200 this takes about 0.5 s
@@ -7159,11 +7168,16 @@ static fleet_status fleeti_query_chiplets(uint32_t units, uint32_t *chiplets)
 
 fleet_status fleet_topology_query(fleet_topology *t)
 {
+    return fleet_topology_query_stream(t, NULL);
+}
+
+fleet_status fleet_topology_query_stream(fleet_topology *t, fleet_stream stream)
+{
     uint32_t units = 0;
     fleet_status status;
     if (!t) return FLEET_ERROR_NULL;
     memset(t, 0, sizeof *t);
-    status = fleeti_query_device(t, &units);
+    status = fleeti_query_device(t, stream, &units);
     if (!status && t->units[0]) return FLEET_OK;
     if (!status && !t->chiplets) status = fleeti_query_chiplets(units, &t->chiplets);
     if (!status && (!t->chiplets || t->chiplets > FLEET_MAX_CHIPLETS))
@@ -7882,7 +7896,7 @@ static fleet_status fleeti_check_launch(fleet_state *s, const fleet_launch_desc 
 /* What the state beside has refused. */
 static fleet_status fleeti_refuse_beside(fleet_state *s, fleet_status status)
 {
-    return fleeti_refuse(s, status, "pool 1: %.140s", s->beside->message);
+    return fleeti_refuse(s, status, "pool 1: %.180s", s->beside->message);
 }
 
 fleet_status fleet_run_prepare(fleet_state *s, const fleet_launch_desc *d, fleet_run *run)
@@ -8013,6 +8027,8 @@ fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const
     fleet_launch_desc complete;
     void *claim_args[2];
     fleet_run copy;
+    fleeti_room room;
+    uint32_t fits;
     fleeti_trace *trace = NULL;
     fleet_status status = fleeti_check_bound(s);
     if (status) return status;
@@ -8044,8 +8060,15 @@ fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const
     claim_args[0] = &copy, claim_args[1] = &trace;
     claim = fleeti_kernel_desc(d, 1, 256);
     main = fleeti_worker_desc(d, s->blocks);
-    if ((status = fleeti_fits(kernel, &main))) return status;
-    main.cooperative = !d->ordinary && !fleeti_capturing(d->stream);
+    if ((status = fleeti_room_of(kernel, &main, &room))) return status;
+    fits = (uint64_t)room.per_unit * room.units >= main.blocks;
+    if (!fits && !d->ignore_occupancy)
+        return fleeti_refuse(s, FLEET_ERROR_TOO_MANY_WORKERS,
+                             "%u workgroups are more than %u on each of %u CUs or SMs (the device "
+                             "has %u): set workers_per_chiplet of the plan, or ignore_occupancy of "
+                             "the launch",
+                             main.blocks, room.per_unit, room.units, room.all_units);
+    main.cooperative = !d->ordinary && fits && room.cooperative;
     if (d->trace) trace = (fleeti_trace *)d->trace->device;
     if ((status = fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_claim), claim_args, &claim)))
         return status;
@@ -8671,7 +8694,7 @@ fleet_status fleet_session_open(fleet_session *s, fleet_graph *g, const fleet_se
     if (!kernel.traits->args_bytes)
         return fleeti_session_fail(s, FLEET_ERROR_ARGUMENT,
                                    "the kernel was not defined by FLEET_KERNEL");
-    if (!d.plan.topology.chiplets) status = fleet_topology_query(&d.plan.topology);
+    if (!d.plan.topology.chiplets) status = fleet_topology_query_stream(&d.plan.topology, stream);
     if (status) return fleeti_session_fail(s, status, "the device cannot be described");
     status = fleet_plan_build(g, &d.plan, &s->plan);
     if (status) return fleeti_session_fail(s, status, "%s", fleet_graph_error(g));

@@ -333,6 +333,7 @@ static void of_topology(test_run *t)
 {
     fleet_topology out;
     CHECK_STATUS(fleet_topology_query(NULL), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_topology_query_stream(NULL, NULL), FLEET_ERROR_NULL);
     CHECK_STATUS(fleet_topology_query(&out), FLEET_OK); /* on the CPU it cannot fail */
 }
 static void of_calibrate(test_run *t)
@@ -517,6 +518,7 @@ static const row rows[] = {
     {"fleet_trace_report", "text", "", of_texts},
     {"fleet_trace_json", "text", "", of_texts},
     {"fleet_topology_query", "topology", "", of_topology},
+    {"fleet_topology_query_stream", "topology", "", of_topology},
     {"fleet_calibrate", "costs", "", of_calibrate},
     {"fleet_peers_check", "text", "", of_texts},
     {"fleet_wake", "", "word", NULL},

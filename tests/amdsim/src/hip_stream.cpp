@@ -89,6 +89,14 @@ using namespace amdsim;
 API hipError_t hipStreamCreate(hipStream_t* s) { return set_error(create_stream(s, 0, 0)); }
 API hipError_t hipStreamCreateWithFlags(hipStream_t* s, unsigned f) { return set_error(create_stream(s, f, 0)); }
 API hipError_t hipStreamCreateWithPriority(hipStream_t* s, unsigned f, int p) { return set_error(create_stream(s, f, p)); }
+// As under ROC_GLOBAL_CU_MASK. Which bit is which CU of which XCD does not matter here.
+API hipError_t hipExtStreamGetCUMask(hipStream_t, uint32_t words, uint32_t* mask) {
+  const u32 cus = (u32)sim_cus(), usable = (u32)(config().xcds * (config().cus - config().masked));
+  if (!mask || words * 32 < cus) return set_error(hipErrorInvalidValue);
+  for (u32 i = 0; i < words; i++) mask[i] = 0;
+  for (u32 i = 0; i < usable; i++) mask[i / 32] |= 1u << i % 32;
+  return set_error(hipSuccess);
+}
 API hipError_t hipExtStreamCreateWithCUMask(hipStream_t* s, uint32_t, const uint32_t*) { return set_error(create_stream(s, 0, 0)); }
 API hipError_t hipStreamDestroy(hipStream_t h) {
   Stream* s = stream_of(h);
