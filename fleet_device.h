@@ -300,7 +300,7 @@ typedef uint32_t *fleeti_lds;
 
 /* Where all numbers that wrap begin: of tasks, uses of stages, entries of mailboxes and rings, messages, requests, turns of
    pools, and by default of epochs. A test begins them shortly before they wrap, and sets this in all files alike; a multiple
-   of 32. */
+   of 16. */
 #if !defined(FLEETI_TEST_START)
 #define FLEETI_TEST_START 0u
 #endif
@@ -1103,7 +1103,7 @@ FLEET_DEVICE void fleeti_stage_reclaim(const fleeti_pipeline *s, uint32_t stage,
 /* Before a loop that mostly runs once: keeps its code small, since the instruction cache is small. */
 #define FLEETI_ROLLED _Pragma("unroll 1")
 #define FLEETI_UNROLLED _Pragma("unroll") /* before a loop over registers */
-#define FLEETI_LOAD_CYCLES 8000 /* a load has returned by then, and the wait costs little */
+#define FLEETI_LOAD_CYCLES 8000u /* a load has returned by then, and the wait costs little */
 #define FLEETI_LEAST_LANES 32u
 /* Scalar registers or the stack have room for it. */
 #define FLEETI_PARK(type, name)                                                                    \
@@ -2038,7 +2038,7 @@ FLEET_DEVICE void fleeti_stage_reclaim(const fleeti_pipeline *s, uint32_t stage,
 #define FLEETI_POLL_ALL_LANES 1
 #define FLEETI_ROLLED _Pragma("unroll 1")
 #define FLEETI_UNROLLED _Pragma("unroll") /* before a loop over registers */
-#define FLEETI_LOAD_CYCLES 8000 /* a load has returned by then, and the wait costs little */
+#define FLEETI_LOAD_CYCLES 8000u /* a load has returned by then, and the wait costs little */
 #define FLEETI_LEAST_LANES 32u
 /* Each thread would keep it in its own registers. */
 #define FLEETI_PARK(type, name)                                                                    \
@@ -2895,7 +2895,7 @@ FLEET_C_END
 #define FLEETI_POLL_ALL_LANES 0 /* 1: a lone counter is polled by all lanes at once */
 #define FLEETI_ROLLED
 #define FLEETI_UNROLLED
-#define FLEETI_LOAD_CYCLES 0
+#define FLEETI_LOAD_CYCLES 0u
 #define FLEETI_LEAST_LANES 1u
 /* Scalar registers or the stack have room for it. */
 #define FLEETI_PARK(type, name)                                                                    \

@@ -643,7 +643,7 @@ typedef struct fleet_trace_log {
     uint32_t kinds;
     uint32_t waves;   /* per worker, without the producer */
     uint32_t steps;   /* 1 + the last step that has records */
-    uint64_t dropped; /* records for which there was no room */
+    uint64_t dropped; /* records for which there was no room; fewer where they are billions */
 } fleet_trace_log;
 
 /* Waits for the stream, then reads what the last launch left. After a launch that failed these are the tasks whose
@@ -1419,7 +1419,8 @@ struct fleeti_trace {
 };
 /* Stored by a worker when it leaves. */
 typedef struct fleeti_trace_row {
-    uint32_t wanted; /* records that its tasks ask for, dropped ones included */
+    /* records that its tasks ask for, dropped ones included; of 3 * 2^30 and more, at least 2^31 */
+    uint32_t wanted;
     uint32_t bucket; /* 1 + bucket of the plan; 0: the worker was not there */
     uint32_t waves;  /* that run tasks */
     uint32_t pad;
@@ -3115,8 +3116,8 @@ FLEET_DEVICE fleeti_wait fleeti_static_first_wait(const fleeti_worker *w)
    The host's abort word, across the bus, is polled seldom, by each worker at another time. */
 FLEET_DEVICE void fleeti_static_finish(fleeti_worker *w)
 {
-    uint32_t now = fleeti_cycles();
-    if ((int32_t)(now - fleeti_parked_value(w->polled_at)) >= FLEETI_LOAD_CYCLES) {
+    const uint32_t now = fleeti_cycles(), often = FLEETI_LOAD_CYCLES;
+    if (now - fleeti_parked_value(w->polled_at) >= often) {
         uint32_t polls = fleeti_parked_value(w->polls) + 1;
         w->stop = fleeti_deferred_end(w->self, &w->later);
         fleeti_deferred_begin(w->self, &w->later, &fleeti_state_of(w)->stop.word);
@@ -4137,8 +4138,8 @@ FLEET_DEVICE void fleeti_dynamic_poll(fleeti_worker *w, fleeti_ready_tasks *r, u
         /* Where no wave is ever idle, the host's abort word is polled here, every few milliseconds, before the
            worker's own queue, whose head may be ready every time. */
         if (fleet_lane() == 0) {
-            const uint32_t now = fleeti_cycles();
-            if ((int32_t)(now - polled_at) >= 2048 * FLEETI_LOAD_CYCLES) {
+            const uint32_t now = fleeti_cycles(), often = 2048 * FLEETI_LOAD_CYCLES;
+            if (now - polled_at >= often) {
                 polled_at = now;
                 if (fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort))
                     r->status = FLEET_ERROR_ABORTED;
@@ -4948,10 +4949,15 @@ FLEET_DEVICE void fleeti_trace_count(fleeti_worker *w)
             walks ? FLEETI_BATCH_IN(FLEETI_TASK(w, level)) : fleeti_parked_value(w->batch_count);
     if (waves && walks) taken += records - 1;
     w->trace.batch = fleeti_parked_of(record + fleet_wave_id());
-    if (fleeti_trace_step(w) < fleeti_parked_value(w->trace.first_step))
+    if (fleeti_trace_step(w) < fleeti_parked_value(w->trace.first_step)) {
         w->trace.skip = fleeti_parked_of(taken);
-    else
-        w->trace.skip = fleeti_parked_of(taken - record - records);
+        return;
+    }
+    /* In a launch that does not end, numbers of steps and of records wrap: steps do not become early ones again, nor
+       records that have no room the first ones. */
+    w->trace.first_step = fleeti_parked_of(0);
+    records += record;
+    w->trace.skip = fleeti_parked_of(taken - (records >> 30 == 3 ? records - (1u << 30) : records));
 }
 
 FLEET_DEVICE uint32_t fleeti_trace_leads(const fleeti_worker *w)

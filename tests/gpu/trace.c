@@ -937,6 +937,60 @@ static void streams_and_symbols(test_run *t)
     in_settings(t, 5, run_streams, NULL);
 }
 
+/* ---- numbers that wrap ---- */
+
+/* A worker that runs 2^28 plain tasks in a step, of an endless launch: what it counts as records after each step. From step
+   10 on the number of the step is about to wrap. */
+#define LONG_STEPS 48u
+#define LONG_TASKS (1u << 28)
+FLEET_GLOBAL(64) void count_for_long(const fleet_task *end, uint32_t *counted)
+{
+    fleeti_worker w;
+    fleeti_fixed f;
+    uint32_t step = 0;
+    __builtin_memset(&w, 0, sizeof w);
+    __builtin_memset(&f, 0, sizeof f);
+    w.fixed = &f;
+    w.schedule = fleeti_parked_of(FLEET_SCHEDULE_STATIC);
+    f.steps = fleeti_parked_of(FLEET_STEPS_ENDLESS);
+    w.trace.room = fleeti_parked_of(8);
+    w.trace.first_step = fleeti_parked_of(2);
+    w.trace.skip = fleeti_parked_of(w.number);
+    w.task = fleeti_pinned_from_memory(end);
+    for (uint32_t i = 0; i < LONG_STEPS; i++, step = i == 10 ? 0xfffffffeu : step + 1) {
+        w.steps_left = fleeti_parked_of(FLEET_STEPS_ENDLESS - step);
+        w.number += LONG_TASKS + 1;
+        fleeti_trace_count(&w);
+        if (fleet_thread_id() == 0) counted[i] = w.number - fleeti_parked_value(w.trace.skip);
+    }
+}
+FLEET_THUNK2(count_for_long, const fleet_task *, uint32_t *)
+
+static void records_that_wrap(test_run *t)
+{
+    fleet_kernel_desc d = fleet_kernel_desc_default();
+    uint32_t counted[LONG_STEPS];
+    fleet_task end;
+    void *task, *to, *args[2];
+    memset(&end, 0, sizeof end);
+    end.tile = FLEETI_TILE_NONE, end.level = FLEET_LEVEL_CU;
+    CHECK_STATUS(fleet_device_alloc(&task, sizeof end), FLEET_OK);
+    CHECK_STATUS(fleet_device_alloc(&to, sizeof counted), FLEET_OK);
+    CHECK_STATUS(fleet_to_device(task, &end, sizeof end, NULL), FLEET_OK);
+    args[0] = &task, args[1] = &to;
+    d.threads = 64;
+    CHECK_STATUS(fleet_kernel_launch(FLEET_KERNEL_OF(count_for_long), args, &d), FLEET_OK);
+    CHECK_STATUS(fleet_to_host(counted, to, sizeof counted, NULL), FLEET_OK);
+    for (uint32_t i = 0; i < LONG_STEPS; i++) {
+        if (i < 13)
+            CHECK_INT(counted[i], i < 2 ? 0 : (i - 1) * LONG_TASKS);
+        else
+            CHECK(counted[i] >= 0x80000000u); /* no record has room any more */
+    }
+    fleet_device_free(task);
+    fleet_device_free(to);
+}
+
 static void all(test_run *t)
 {
     TEST(every_task_has_one_record);
@@ -950,5 +1004,6 @@ static void all(test_run *t)
     TEST(a_made_log);
     TEST(the_critical_path_is_the_chain);
     TEST(streams_and_symbols);
+    TEST(records_that_wrap);
 }
 TEST_MAIN(all)
