@@ -35,19 +35,6 @@ typedef struct setting {
     fleet_host_engine engine;
 } setting;
 
-/* Where numbers that wrap begin from here on: at 0, or 32 before their sign or all of them wraps. FLEET_TEST_START: always
-   there. On a GPU it is a constant of the build. */
-static inline uint32_t start_at(uint32_t i)
-{
-#if defined(FLEET_HOST)
-    static const uint32_t starts[3] = {0, 0xffffffe0u, 0x7fffffe0u};
-    const char *given = getenv("FLEET_TEST_START");
-    test_start = given ? (uint32_t)strtoul(given, NULL, 0) : starts[i % 3];
-#endif
-    (void)i;
-    return FLEETI_TEST_START;
-}
-
 /* Engines to run in, first and last. Thread sanitizers do not follow coroutines. */
 static inline void setting_engines(fleet_host_engine *first, fleet_host_engine *last)
 {
@@ -98,7 +85,8 @@ static inline int setting_get(uint32_t i, uint32_t few, setting *s)
     s->levels = shape % 3 == 2 ? 1 : 2;
     s->waves = 1 + shape % 2;
     if (shape >= few) return 0;
-    s->start = start_at(shape + (uint32_t)s->schedule);
+    start_at((shape + (uint32_t)s->schedule) % 3);
+    s->start = FLEETI_TEST_START;
 #if defined(FLEET_HIP)
     /* Chiplets are the hardware's: all workers, one each, unequal numbers. */
     if (shape >= 3 || fleet_topology_query(&s->topology)) return 0;

@@ -377,7 +377,8 @@ static void any_setting(setting *s, uint64_t *seed)
     s->seed = 1 + draw(seed, 1000000);
     s->levels = draw(seed, 4) ? 2 : 1;
     s->waves = 1 + draw(seed, 3);
-    s->start = start_at((uint32_t)*seed);
+    start_at(draw(seed, START_POINTS));
+    s->start = FLEETI_TEST_START;
     s->early = draw(seed, 4) == 0;
     s->unaware = draw(seed, 4) == 0;
     s->unfused = s->schedule == FLEET_SCHEDULE_STATIC && draw(seed, 4) == 0;

@@ -970,13 +970,11 @@ static void server_stops_at_once_or_when_all_have_ended(test_run *t)
     for (uint32_t i = 0; i < 24 && !t->failed_here; i++) simulate(t, &d, stop_anywhere, &i);
 }
 
-/* Requests, steps and arrivals have numbers that wrap. Half-way, too, a cancel is newer than none. */
+/* Requests, steps, arrivals, messages and changes have numbers that wrap. Half-way, too, a cancel is newer than that of the
+   request before. */
 static void wrap(test_run *t, sim *s)
 {
-    const uint32_t near = *(uint32_t *)s->user;
-    fleeti_desk_slot *desk = (fleeti_desk_slot *)(void *)(s->server.desk + 1);
-    s->step[0] = s->table->order = near;
-    for (uint32_t i = 0; i < s->server.desc.requests; i++) desk[i].generation = near;
+    s->step[0] = FLEETI_TEST_START;
     for (uint32_t round = 0; round < 6; round++) {
         job *stays = submit_long(s, FLEET_REACTIVE, 2, 3);
         job *goes = submit_long(s, FLEET_PROACTIVE, SIM_CHUNK + 2, 9), *first, *second;
@@ -996,12 +994,14 @@ static void wrap(test_run *t, sim *s)
 }
 static void numbers_wrap(test_run *t)
 {
-    static const uint32_t near[] = {0x7ffffffd, 0xfffffffc};
     const fleet_server_desc d = sim_desc();
-    for (uint32_t i = 0; i < 2 && !t->failed_here; i++) {
-        uint32_t user = near[i];
-        simulate(t, &d, wrap, &user);
+    for (uint32_t back = 1; back <= 4 && !t->failed_here; back++) {
+        test_start = 0u - back;
+        simulate(t, &d, wrap, NULL);
+        test_start = 0x80000000u - back;
+        simulate(t, &d, wrap, NULL);
     }
+    test_start = 0;
 }
 
 static void stop_suspended(test_run *t, sim *s)
@@ -1337,6 +1337,7 @@ static void random_traffic(test_run *t)
         traffic r;
         memset(&r, 0, sizeof r);
         r.seed = seed, r.state = seed * 2654435761u, r.requests = 60;
+        start_at(seed % START_POINTS);
         d.requests = 8 + seed % 3 * 12;
         d.reactive_requests = 2;
         d.events = 1 + seed % 5;

@@ -72,7 +72,7 @@ PATHS = {
     "later": [COPIED, WARP, LDS_GET, WARP, COPY],
     "copy": [COPY, COPIED, BAR, LDS_GET],
     "loads_fresh": [r"ld\.relaxed\.gpu\.global\.v4", LOOK, r"ld\.relaxed\.gpu\.global\.u64"],
-    "stream_open": [r"mbarrier\.init", r"mbarrier\.init", r"mbarrier\.init", LDS_PUT, r"fence\.mbarrier_init\.release\.cluster", BAR],
+    "stream_open": [LDS_PUT, r"mbarrier\.init", r"mbarrier\.init", r"mbarrier\.init", r"fence\.mbarrier_init\.release\.cluster", BAR],
     "stream_fill": [LDS_RELEASE, r"mbarrier\.arrive\.expect_tx", r"cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx"],
     "stream_is_full": [FULL, LDS_GET],
     "stream_is_far": [LDS_ACQUIRE, LDS_ACQUIRE, LDS_ACQUIRE, FULL, LDS_GET],
