@@ -1063,9 +1063,7 @@ typedef struct fleet_server_desc {
 } fleet_server_desc;
 
 FLEET_C_BEGIN
-
 fleet_server_desc fleet_server_desc_default(void);
-
 typedef struct fleet_table fleet_table; /* device memory */
 typedef struct fleeti_desk fleeti_desk; /* pinned memory */
 
@@ -1075,7 +1073,7 @@ typedef struct fleet_server {
     fleet_table *table;              /* device address: for the tiles' arguments */
     fleeti_desk *desk, *desk_device; /* and the device address */
     const char *field;    /* of a refused descriptor: the field out of its range; else null */
-    uint32_t fits, owned; /* fits: the largest value that this field may have */
+    uint32_t fits, owned; /* fits: the nearest value that this field may have */
 } fleet_server;
 
 /* Memory for a server; 0: the descriptor is refused (fleet_server_init). */
@@ -1101,7 +1099,7 @@ typedef struct fleet_request {
     const uint32_t *words;              /* desc.words of them, copied; e.g. how it chooses tokens */
 } fleet_request;
 
-/* The answer to a submission: an id, never 0; or the field that was refused, and the largest value that fits. */
+/* An id, never 0, of one request of one server; or the field that was refused, and the largest value that fits. */
 typedef struct fleet_ticket {
     uint64_t id;
     const char *field; /* null: none */
@@ -1109,7 +1107,7 @@ typedef struct fleet_ticket {
 } fleet_ticket;
 
 /* FLEET_ERROR_ARGUMENT: the request would never fit. FLEET_ERROR_BUSY: not now, all entries for its class are taken.
-   FLEET_ERROR_ABORTED: the server was told to stop, or the launch has ended. */
+   FLEET_ERROR_ABORTED: the server was told to stop, or the launch has ended. *ticket is set in any case. */
 fleet_status fleet_server_submit(fleet_server *server, const fleet_request *request,
                                  fleet_ticket *ticket);
 
@@ -1128,19 +1126,20 @@ typedef struct fleet_server_event {
     fleet_status status; /* of a failed one */
 } fleet_server_event;
 
-/* The next event; 0: there is none. Those of a request come in order. */
+/* The next event; 0: there is none. Those of a request come in order, and one thread gets the last one. A thread that
+   is suspended, or ends, in this call keeps back its own event alone. */
 uint32_t fleet_server_poll(fleet_server *server, fleet_server_event *event);
-/* Gives an event's room back, once: a second release of it has no effect as soon as all that were read are released. A
-   request with desc.events tokens that were not released pauses; no other one does. */
-void fleet_server_release(fleet_server *server, const fleet_server_event *event);
-/* Asks for the end of a request. Its last event says how it ended; an id of a request that has ended has no effect. */
-void fleet_server_cancel(fleet_server *server, uint64_t id);
+/* Gives an event's room back. A request with desc.events tokens that were not released pauses; no other one does.
+   FLEET_ERROR_ARGUMENT: all that was read has been released. FLEET_ERROR_REQUEST: as below. */
+fleet_status fleet_server_release(fleet_server *server, const fleet_server_event *event);
+/* Asks for a request's end. FLEET_ERROR_REQUEST: it has ended, or is another server's. */
+fleet_status fleet_server_cancel(fleet_server *server, uint64_t id);
 /* Ends the launch: when all requests have ended (drain 1), or now, and then they are cancelled. */
 void fleet_server_stop(fleet_server *server, uint32_t drain);
 /* When the launch has ended: fleet_server_poll gives what it has sent, and then a last event for each request that has
    not ended: FLEET_EVENT_FAILED with this status, or FLEET_EVENT_CANCELLED if it is FLEET_OK. */
 void fleet_server_ended(fleet_server *server, fleet_status status);
-/* Makes a server whose requests and launch have ended ready for the next launch. No other thread uses it meanwhile. */
+/* Makes a server ready for the next launch. FLEET_ERROR_BUSY: a request has not ended, or a thread is in a call above. */
 fleet_status fleet_server_reset(fleet_server *server, fleet_stream stream);
 
 /* A snapshot of the last boundary; may be read at any time. */
@@ -5538,17 +5537,21 @@ struct fleet_table {
     fleet_server_stats stats;
 };
 
-#define FLEETI_DESK_TAKEN 1u /* its request's last event has not been read */
-#define FLEETI_DESK_BUSY 2u  /* a thread fills it in, or frees it */
+/* What the host knows of a slot: generation << 32 | FLEETI_DESK_... << 28 | tokens that have been read. It changes by
+   compare-and-swap of the whole word: a thread that was suspended since it read the word changes nothing. */
+#define FLEETI_DESK_FREE 0u
+#define FLEETI_DESK_TAKEN 1u     /* a thread fills it in and submits it, or resets the server */
+#define FLEETI_DESK_SUBMITTED 2u /* the request may be running */
+#define FLEETI_DESK_ENDED                                                                          \
+    3u /* its last event is in the ring, or with the thread that has popped it */
+#define FLEETI_DESK_LEFT 4u /* the launch has ended before it */
 
 /* The host's words for the device, and for itself. After it: rings, prompts. */
 typedef struct fleeti_desk_slot {
-    uint32_t generation; /* of the request that was the last one here */
-    uint32_t taken;      /* FLEETI_DESK_..., or 0: free; the host alone uses this */
-    uint32_t tokens;     /* of it, that have been read; the same */
-    uint32_t cancelled;  /* the generation of the last request here that is to be cancelled */
-    uint64_t released;   /* generation << 32 | events of it that the host has released */
-    uint32_t line[FLEETI_EVENT_LINE - 6];
+    uint64_t state;
+    uint64_t released;  /* generation << 32 | events of it that the host has released */
+    uint32_t cancelled; /* the generation of the request to be cancelled; an older one: none */
+    uint32_t line[FLEETI_EVENT_LINE - 5];
 } fleeti_desk_slot;
 
 struct fleeti_desk {
@@ -5558,7 +5561,8 @@ struct fleeti_desk {
     fleeti_line stats[(sizeof(fleet_server_stats) + sizeof(fleeti_line) - 1) / sizeof(fleeti_line)];
     /* of the host alone */
     fleet_ring submissions, events;
-    uint32_t ended; /* 1 + the status with which the launch has ended */
+    uint32_t ended;  /* 1 + the status with which the launch has ended */
+    uint32_t ending; /* threads in fleet_server_ended */
 };
 
 FLEET_DEVICE fleet_slot *fleet_table_slot(const fleet_table *t, uint32_t slot)
@@ -8869,15 +8873,19 @@ static uint32_t *fleeti_message_claim(fleet_ring *ring, uint32_t state, uint32_t
     *number = (uint32_t)n;
     return slot;
 }
+static void fleeti_message_copy(const fleet_ring *ring, const uint32_t *slot, void *message)
+{
+    for (uint32_t i = 0; i < ring->words; i++) {
+        const uint32_t word = __atomic_load_n(slot + 1 + i, __ATOMIC_RELAXED);
+        memcpy((char *)message + (size_t)i * 4, &word, 4);
+    }
+}
 /* Copies the next message, and returns 1; 0: there is none. It is whole if fleeti_message_move finds it the next one after
    that: else other threads have popped it, and the worker may have overwritten it meanwhile. */
 static uint32_t fleeti_message_read(fleet_ring *ring, uint64_t *number, void *message)
 {
     const uint32_t *slot = fleeti_message_next(ring, 1, number);
-    for (uint32_t i = 0; slot && i < ring->words; i++) {
-        const uint32_t word = __atomic_load_n(slot + 1 + i, __ATOMIC_RELAXED);
-        memcpy((char *)message + (size_t)i * 4, &word, 4);
-    }
+    if (slot) fleeti_message_copy(ring, slot, message);
     return slot != NULL;
 }
 
@@ -8964,6 +8972,11 @@ fleet_server_desc fleet_server_desc_default(void)
     return d;
 }
 
+/* From a picosecond to a second. */
+static uint32_t fleeti_tick_fits(float tick_ns)
+{
+    return tick_ns >= 1e-3f && tick_ns <= 1e9f;
+}
 /* The descriptor with its defaults. */
 static fleet_server_desc fleeti_complete_server(const fleet_server_desc *desc)
 {
@@ -8980,8 +8993,8 @@ static fleet_server_desc fleeti_complete_server(const fleet_server_desc *desc)
     if (!d.decode_rows) d.decode_rows = 64;
     if (!d.chunk_rows) d.chunk_rows = 256;
     if (!d.layers) d.layers = 1;
-    if (!(d.tick_ns > 0)) d.tick_ns = (float)FLEETI_CLOCK_NS;
-    if (!d.age_ticks) d.age_ticks = (uint64_t)(30e9f / d.tick_ns);
+    if (d.tick_ns == 0) d.tick_ns = (float)FLEETI_CLOCK_NS;
+    if (!d.age_ticks && fleeti_tick_fits(d.tick_ns)) d.age_ticks = (uint64_t)(30e9f / d.tick_ns);
     if (!d.pools) d.pools = 1;
     return d;
 }
@@ -9007,35 +9020,39 @@ static uint32_t fleeti_power_of_two(uint32_t least)
     return n;
 }
 
-/* The first field that is out of its range, and the largest value of it that fits; null: there is none. */
+/* The first field that is out of its range, and the nearest value that fits; null: there is none. Each limit follows from
+   fields before it, which are in their ranges where it is used. */
 static const char *fleeti_refused_field(const fleet_server_desc *d, uint32_t *fits)
 {
     /* Of all requests, with their last events, at most 2^20. */
-    const uint32_t events = (1u << 20) / d->requests - 1;
+    const uint32_t events = (1u << 20) / (d->requests < 65536 ? d->requests : 65536) - 1;
+    /* Of each class, a request of one token that yields one fits at some time. */
+    const uint32_t pages = d->page_tokens == 1 ? 2 : 1;
     const struct {
         const char *name;
-        uint32_t value, most;
+        uint32_t value, least, most;
     } fields[] = {
-        {"requests", d->requests, 65536},
-        {"reactive_requests", d->reactive_requests, d->requests},
-        {"events", d->events, events < 4096 ? events : 4096},
-        {"pages", d->pages, 1u << 24},
-        {"page_tokens", d->page_tokens, 65536},
-        {"reactive_pages", d->reactive_pages, d->pages},
-        {"prompt_tokens", d->prompt_tokens, 1u << 24},
-        {"sequence_tokens", d->sequence_tokens, 1u << 24},
-        {"words", d->words, 65536},
-        {"decode_rows", d->decode_rows, 65536},
-        {"chunk_rows", d->chunk_rows, 65536},
-        {"layers", d->layers, 65536},
-        {"pools", d->pools, FLEETI_POOLS},
-        {"policy", (uint32_t)d->policy, FLEET_POLICY_FIFO},
+        {"requests", d->requests, 1, 65536},
+        {"reactive_requests", d->reactive_requests, 0, d->requests - 1},
+        {"events", d->events, 1, events < 4096 ? events : 4096},
+        {"page_tokens", d->page_tokens, 1, 65536},
+        {"pages", d->pages, pages, 1u << 24},
+        {"reactive_pages", d->reactive_pages, 0, d->pages - pages},
+        {"prompt_tokens", d->prompt_tokens, 1, 1u << 24},
+        {"sequence_tokens", d->sequence_tokens, 2, 1u << 24},
+        {"words", d->words, 0, 65536},
+        {"decode_rows", d->decode_rows, 1, 65536},
+        {"chunk_rows", d->chunk_rows, 1, 65536},
+        {"layers", d->layers, 1, 65536},
+        {"pools", d->pools, 1, FLEETI_POOLS},
+        {"policy", (uint32_t)d->policy, 0, FLEET_POLICY_FIFO},
+        {"tick_ns", fleeti_tick_fits(d->tick_ns), 1, 1},
     };
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        if (fields[i].value > fields[i].most) {
-            *fits = fields[i].most;
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        *fits = fields[i].value < fields[i].least ? fields[i].least : fields[i].most;
+        if (fields[i].value < fields[i].least || fields[i].value > fields[i].most)
             return fields[i].name;
-        }
+    }
     *fits = 0;
     return NULL;
 }
@@ -9108,7 +9125,18 @@ const uint32_t *fleet_server_page_tables(const fleet_server *s, uint32_t *stride
     return (const uint32_t *)(const void *)((const char *)(const void *)s->table + l.page_tables);
 }
 
-/* Empty rings and an empty table. The desk's slots keep their generations. */
+/* The device's end of a ring of the desk that is empty: its next message has this number. */
+static fleet_ring fleeti_device_end(const fleet_server *s, const fleet_ring *host, uint64_t next)
+{
+    const ptrdiff_t at = (const char *)(const void *)host->slots - (const char *)(void *)s->desk;
+    fleet_ring device = *host;
+    device.slots = (uint32_t *)(void *)((char *)(void *)s->desk_device + at);
+    device.position = next, device.popped = (uint32_t)next;
+    return device;
+}
+
+/* An empty table. The desk's slots keep their generations, and the rings their numbers, so that no thread that was suspended
+   takes a new message or request for an old one. What is left in the submissions is passed over. */
 static fleet_status fleeti_server_start(fleet_server *s, fleet_stream stream)
 {
     fleeti_server_layout l;
@@ -9138,19 +9166,60 @@ static fleet_status fleeti_server_start(fleet_server *s, fleet_stream stream)
     t->pools.handed_out.word = t->pools.taken.word = t->pools.run.word = FLEETI_TEST_START;
     t->changes = __atomic_load_n(&s->desk->changes.word, __ATOMIC_RELAXED);
     t->cancels = __atomic_load_n(&s->desk->cancels.word, __ATOMIC_RELAXED);
-    memset(s->desk->stats, 0, sizeof s->desk->stats);
+    for (uint32_t i = 0; i < sizeof(fleet_server_stats) / 4; i++)
+        __atomic_store_n(&s->desk->stats[0].word + i, 0, __ATOMIC_RELAXED);
+    t->submissions = fleeti_device_end(
+        s, &s->desk->submissions,
+        __atomic_load_n(fleeti_message_position(&s->desk->submissions, 0), __ATOMIC_ACQUIRE));
+    __atomic_store_n(fleeti_message_popped(&s->desk->submissions), t->submissions.popped,
+                     __ATOMIC_RELEASE);
+    t->events = fleeti_device_end(
+        s, &s->desk->events,
+        __atomic_load_n(fleeti_message_position(&s->desk->events, 1), __ATOMIC_ACQUIRE));
     status = fleet_pages_init((fleet_pages *)(void *)(table_bytes + l.pages), s->desc.pages,
                               s->desc.page_tokens);
-    if (!status)
-        status = fleet_ring_init(&s->desk->submissions, &t->submissions,
-                                 (char *)(void *)s->desk + l.submissions, host + l.submissions,
-                                 l.submission_slots, sizeof(fleeti_submission));
-    if (!status)
-        status = fleet_ring_init(&s->desk->events, &t->events, (char *)(void *)s->desk + l.events,
-                                 host + l.events, l.event_slots, sizeof(fleeti_notice));
     if (!status) status = fleet_to_device(s->table, table_bytes, l.bytes, stream);
     if (!status) status = fleet_stream_wait(stream);
     free(table_bytes);
+    return status;
+}
+
+static uint64_t fleeti_desk_state(uint32_t generation, uint32_t phase, uint32_t tokens)
+{
+    return (uint64_t)generation << 32 | phase << 28 | tokens;
+}
+static uint32_t fleeti_desk_phase(uint64_t state)
+{
+    return (uint32_t)state >> 28;
+}
+static uint32_t fleeti_desk_tokens(uint64_t state)
+{
+    return (uint32_t)state & 0xfffffff;
+}
+
+/* Rings, and slots whose generations begin anywhere: an id of another server, or of one that was here before, names none. */
+static fleet_status fleeti_server_desk(fleet_server *s)
+{
+    fleeti_server_layout l;
+    char *at = (char *)(void *)s->desk;
+    uint64_t any = fleeti_now_ns() ^ (uint64_t)(uintptr_t)at << 16;
+    fleet_ring device;
+    fleet_status status;
+    fleeti_lay_out_server(&l, &s->desc);
+    memset(at, 0, l.host_bytes);
+    s->desk->changes.word = s->desk->cancels.word = FLEETI_TEST_START;
+    status = fleet_ring_init(&s->desk->submissions, &device, at + l.submissions, at + l.submissions,
+                             l.submission_slots, sizeof(fleeti_submission));
+    if (!status)
+        status = fleet_ring_init(&s->desk->events, &device, at + l.events, at + l.events,
+                                 l.event_slots, sizeof(fleeti_notice));
+    for (uint32_t i = 0; i < s->desc.requests; i++) {
+        uint64_t mixed = any += 0x9e3779b97f4a7c15u; /* splitmix64 */
+        mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9u;
+        mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebu;
+        fleeti_desk_slots(s)[i].state = fleeti_desk_state(
+            FLEETI_TEST_START ? FLEETI_TEST_START : (uint32_t)(mixed >> 32), FLEETI_DESK_FREE, 0);
+    }
     return status;
 }
 
@@ -9167,11 +9236,9 @@ fleet_status fleet_server_init(fleet_server *s, const fleet_server_desc *desc, v
     s->table = (fleet_table *)device_memory;
     s->desk = (fleeti_desk *)pinned;
     s->desk_device = (fleeti_desk *)pinned_device;
-    memset(pinned, 0, fleet_server_host_bytes(&d));
-    s->desk->changes.word = s->desk->cancels.word = FLEETI_TEST_START;
-    for (uint32_t i = 0; i < d.requests; i++)
-        fleeti_desk_slots(s)[i].generation = FLEETI_TEST_START;
-    if ((status = fleeti_server_start(s, stream))) memset(s, 0, sizeof *s);
+    status = fleeti_server_desk(s);
+    if (!status) status = fleeti_server_start(s, stream);
+    if (status) memset(s, 0, sizeof *s);
     return status;
 }
 
@@ -9223,23 +9290,58 @@ static fleet_status fleeti_check_request(const fleet_server_desc *d, const fleet
     return FLEET_OK;
 }
 
-/* A free slot for a request of the class, now taken; FLEET_NONE: there is none. */
-static uint32_t fleeti_take_slot(fleet_server *s, fleet_class priority)
+/* A free slot for a request of the class, now taken by this thread, with a new generation; FLEET_NONE: there is none. */
+static uint32_t fleeti_take_slot(fleet_server *s, fleet_class priority, uint32_t *generation)
 {
     const uint32_t first = priority == FLEET_REACTIVE ? 0 : s->desc.reactive_requests;
     for (uint32_t i = first; i < s->desc.requests;
          i++) { /* the boundary looks at slots up to the last one in use */
-        uint32_t is_free = 0;
+        uint64_t *state = &fleeti_desk_slots(s)[i].state;
+        uint64_t was = __atomic_load_n(state, __ATOMIC_RELAXED);
+        *generation = (uint32_t)(was >> 32) + 1;
         /* Acquires what the thread that read the last event has left. Pair: fleeti_free_slot. */
-        if (__atomic_compare_exchange_n(&fleeti_desk_slots(s)[i].taken, &is_free, FLEETI_DESK_BUSY,
-                                        0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+        if (fleeti_desk_phase(was) == FLEETI_DESK_FREE &&
+            __atomic_compare_exchange_n(state, &was,
+                                        fleeti_desk_state(*generation, FLEETI_DESK_TAKEN, 0), 0,
+                                        __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
             return i;
     }
     return FLEET_NONE;
 }
-static void fleeti_free_slot(fleeti_desk_slot *desk)
+/* By the thread that alone may: it has submitted nothing, or has popped the last event. */
+static void fleeti_free_slot(fleeti_desk_slot *desk, uint32_t generation)
 {
-    __atomic_store_n(&desk->taken, 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&desk->state, fleeti_desk_state(generation, FLEETI_DESK_FREE, 0),
+                     __ATOMIC_RELEASE);
+}
+/* From one phase to another, if this request is in it. */
+static void fleeti_desk_move(fleeti_desk_slot *desk, uint32_t generation, uint32_t from,
+                             uint32_t to)
+{
+    uint64_t was = __atomic_load_n(&desk->state, __ATOMIC_SEQ_CST);
+    while (was >> 32 == generation && fleeti_desk_phase(was) == from)
+        if (__atomic_compare_exchange_n(&desk->state, &was,
+                                        fleeti_desk_state(generation, to, fleeti_desk_tokens(was)),
+                                        0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+            break;
+}
+/* What an event says, before any thread pops it: of a request whose last event is in the ring, fleet_server_ended leaves
+   none. The thread that pops it may come later. */
+static void fleeti_desk_note(fleet_server *s, const fleeti_notice *n)
+{
+    uint64_t *state = &fleeti_desk_slots(s)[n->slot].state;
+    uint64_t was = __atomic_load_n(state, __ATOMIC_SEQ_CST), now = was;
+    do {
+        uint32_t phase = fleeti_desk_phase(was), tokens = fleeti_desk_tokens(was);
+        if (was >> 32 != n->generation || phase == FLEETI_DESK_FREE || phase == FLEETI_DESK_ENDED)
+            return;
+        if (n->kind != FLEET_EVENT_TOKEN)
+            phase = FLEETI_DESK_ENDED;
+        else if (tokens <= n->index)
+            tokens = n->index + 1;
+        now = fleeti_desk_state(n->generation, phase, tokens);
+    } while (now != was &&
+             !__atomic_compare_exchange_n(state, &was, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
 }
 
 static uint64_t fleeti_request_id(uint32_t slot, uint32_t generation)
@@ -9251,10 +9353,11 @@ static fleeti_desk_slot *fleeti_slot_of_id(const fleet_server *s, uint64_t id)
 {
     const uint32_t slot = (uint32_t)id - 1;
     fleeti_desk_slot *desk;
+    uint64_t state;
     if (!s || !s->desk || slot >= s->desc.requests) return NULL;
     desk = fleeti_desk_slots(s) + slot;
-    return __atomic_load_n(&desk->generation, __ATOMIC_ACQUIRE) == (uint32_t)(id >> 32) ? desk
-                                                                                        : NULL;
+    state = __atomic_load_n(&desk->state, __ATOMIC_ACQUIRE);
+    return state >> 32 == id >> 32 && fleeti_desk_phase(state) != FLEETI_DESK_FREE ? desk : NULL;
 }
 
 /* Publishes what this thread has pushed, cancelled or released to the boundary. Pair: fleeti_take_in (edge 31). */
@@ -9281,50 +9384,36 @@ fleet_status fleet_server_submit(fleet_server *s, const fleet_request *r, fleet_
     if (__atomic_load_n(&s->desk->stop.word, __ATOMIC_RELAXED) ||
         __atomic_load_n(&s->desk->ended, __ATOMIC_RELAXED))
         return FLEET_ERROR_ABORTED;
-    m.slot = fleeti_take_slot(s, r->priority);
+    m.slot = fleeti_take_slot(s, r->priority, &generation);
     if (m.slot == FLEET_NONE) return FLEET_ERROR_BUSY;
     desk = fleeti_desk_slots(s) + m.slot;
-    generation = desk->generation + 1;
     m.generation = generation, m.priority = (uint32_t)r->priority;
     m.prompt_tokens = r->prompt_tokens, m.max_tokens = r->max_tokens;
     if (s->desc.words) memcpy(fleeti_host_prompt(s, m.slot), r->words, (size_t)s->desc.words * 4);
     memcpy(fleeti_host_prompt(s, m.slot) + s->desc.words, r->prompt, (size_t)r->prompt_tokens * 4);
     __atomic_store_n(&desk->released, (uint64_t)generation << 32, __ATOMIC_RELAXED);
-    __atomic_store_n(&desk->tokens, 0, __ATOMIC_RELAXED);
-    /* That of the request before, so that no cancel in this slot is so old as to seem newer. */
+    /* So that no cancel in this slot is so old as to seem newer. */
     __atomic_store_n(&desk->cancelled, generation - 1, __ATOMIC_RELAXED);
-    /* Pair: fleeti_slot_of_id. */
-    __atomic_store_n(&desk->generation, generation, __ATOMIC_RELEASE);
-    /* Pair: fleeti_poll_left. */
-    __atomic_store_n(&desk->taken, FLEETI_DESK_TAKEN, __ATOMIC_RELEASE);
-    ticket->id = fleeti_request_id(m.slot, generation);
     /* Publishes the prompt to the boundary (edge 26). The ring has a place for each slot of the table, so that it is full
        only when a launch has ended that left messages there, and fleeti_poll_left has freed slots since. */
-    status = fleet_ring_push(&s->desk->submissions, &m);
-    if (status) {
-        uint32_t taken = FLEETI_DESK_TAKEN;
-        /* Either the slot is free again, or fleeti_poll_left has given the request its last event, and another thread may
-           have taken the slot since. */
-        if (!__atomic_compare_exchange_n(&desk->taken, &taken, FLEETI_DESK_BUSY, 0,
-                                         __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-            return FLEET_OK;
-        if (desk->generation != generation) {
-            __atomic_store_n(&desk->taken, FLEETI_DESK_TAKEN, __ATOMIC_RELEASE);
-            return FLEET_OK;
-        }
-        ticket->id = 0;
-        fleeti_free_slot(desk);
+    if (fleet_ring_push(&s->desk->submissions, &m)) {
+        fleeti_free_slot(desk, generation);
         return FLEET_ERROR_ABORTED;
     }
+    ticket->id = fleeti_request_id(m.slot, generation);
+    /* It may have ended by now. If the launch has, either this thread sees that, or fleet_server_ended sees the request. */
+    fleeti_desk_move(desk, generation, FLEETI_DESK_TAKEN, FLEETI_DESK_SUBMITTED);
+    if (__atomic_load_n(&s->desk->ended, __ATOMIC_SEQ_CST))
+        fleeti_desk_move(desk, generation, FLEETI_DESK_SUBMITTED, FLEETI_DESK_LEFT);
     fleeti_desk_changed(s, 0);
     return FLEET_OK;
 }
 
-void fleet_server_cancel(fleet_server *s, uint64_t id)
+fleet_status fleet_server_cancel(fleet_server *s, uint64_t id)
 {
     fleeti_desk_slot *desk = fleeti_slot_of_id(s, id);
     uint32_t was;
-    if (!desk) return;
+    if (!desk) return FLEET_ERROR_REQUEST;
     was = __atomic_load_n(&desk->cancelled, __ATOMIC_RELAXED);
     /* Generations only grow, by steps that wrap: a late cancel does not undo that of a newer request. */
     while ((int32_t)(was - (uint32_t)(id >> 32)) < 0)
@@ -9332,6 +9421,7 @@ void fleet_server_cancel(fleet_server *s, uint64_t id)
                                         __ATOMIC_RELAXED, __ATOMIC_RELAXED))
             break;
     fleeti_desk_changed(s, 1);
+    return FLEET_OK;
 }
 
 void fleet_server_stop(fleet_server *s, uint32_t drain)
@@ -9349,87 +9439,127 @@ void fleet_server_stop(fleet_server *s, uint32_t drain)
 
 void fleet_server_ended(fleet_server *s, fleet_status status)
 {
-    if (s && s->desk) __atomic_store_n(&s->desk->ended, 1 + (uint32_t)status, __ATOMIC_RELEASE);
+    const fleet_ring *events;
+    uint64_t n;
+    if (!s || !s->desk) return;
+    events = &s->desk->events;
+    __atomic_fetch_add(&s->desk->ending, 1, __ATOMIC_SEQ_CST); /* no reset until this has ended */
+    /* The requests whose last event is in the ring, or was popped before (fleet_server_poll). */
+    n = __atomic_load_n(fleeti_message_position(&s->desk->events, 1), __ATOMIC_ACQUIRE);
+    for (;; n++) {
+        const uint32_t *slot = fleeti_message_slot(events, (uint32_t)n);
+        fleeti_notice notice;
+        if (__atomic_load_n(slot, __ATOMIC_ACQUIRE) != (uint32_t)n + 1) break;
+        fleeti_message_copy(events, slot, &notice);
+        fleeti_desk_note(s, &notice);
+    }
+    /* Before the slots are looked at: a request that is submitted now is seen by one of the two threads. */
+    __atomic_store_n(&s->desk->ended, 1 + (uint32_t)status, __ATOMIC_SEQ_CST);
+    for (uint32_t i = 0; i < s->desc.requests; i++) {
+        fleeti_desk_slot *desk = fleeti_desk_slots(s) + i;
+        const uint64_t state = __atomic_load_n(&desk->state, __ATOMIC_SEQ_CST);
+        fleeti_desk_move(desk, (uint32_t)(state >> 32), FLEETI_DESK_SUBMITTED, FLEETI_DESK_LEFT);
+    }
+    __atomic_fetch_sub(&s->desk->ending, 1, __ATOMIC_SEQ_CST);
 }
 
 /* The last event of a request that the launch has not ended. */
-static uint32_t fleeti_poll_left(fleet_server *s, uint32_t ended, fleet_server_event *event)
+static uint32_t fleeti_poll_left(fleet_server *s, fleet_server_event *event)
 {
     for (uint32_t i = 0; i < s->desc.requests; i++) {
         fleeti_desk_slot *desk = fleeti_desk_slots(s) + i;
-        uint32_t taken = FLEETI_DESK_TAKEN;
-        if (!__atomic_compare_exchange_n(&desk->taken, &taken, FLEETI_DESK_BUSY, 0,
-                                         __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+        uint64_t was = __atomic_load_n(&desk->state, __ATOMIC_ACQUIRE);
+        const uint32_t generation = (uint32_t)(was >> 32), tokens = fleeti_desk_tokens(was);
+        /* Of the launch that left it, as the server is not reset before the slot is free. */
+        const uint32_t ended = __atomic_load_n(&s->desk->ended, __ATOMIC_ACQUIRE);
+        if (fleeti_desk_phase(was) != FLEETI_DESK_LEFT ||
+            !__atomic_compare_exchange_n(&desk->state, &was,
+                                         fleeti_desk_state(generation, FLEETI_DESK_FREE, 0), 0,
+                                         __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
             continue;
-        event->id = fleeti_request_id(i, desk->generation);
+        event->id = fleeti_request_id(i, generation);
         event->kind = ended > 1 ? FLEET_EVENT_FAILED : FLEET_EVENT_CANCELLED;
-        event->index = desk->tokens;
+        event->index = tokens;
         event->status = (fleet_status)(ended - 1);
-        fleeti_free_slot(desk);
         return 1;
     }
     return 0;
 }
 
-/* Threads that poll may come here in another order than that of the events. */
-static void fleeti_count_read(fleeti_desk_slot *desk, uint32_t tokens)
-{
-    uint32_t was = __atomic_load_n(&desk->tokens, __ATOMIC_RELAXED);
-    while (was < tokens && !__atomic_compare_exchange_n(&desk->tokens, &was, tokens, 0,
-                                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-    }
-}
-
 uint32_t fleet_server_poll(fleet_server *s, fleet_server_event *event)
 {
     fleeti_notice n;
+    uint64_t number;
     uint32_t ended;
     if (!event) return 0;
     memset(event, 0, sizeof *event);
     if (!s || !s->desk) return 0;
     /* Acquires all events of a launch that has ended. */
     ended = __atomic_load_n(&s->desk->ended, __ATOMIC_ACQUIRE);
-    if (!fleet_ring_pop(&s->desk->events, &n)) return ended ? fleeti_poll_left(s, ended, event) : 0;
+    do {
+        if (!fleeti_message_read(&s->desk->events, &number, &n))
+            return ended ? fleeti_poll_left(s, event) : 0;
+        /* Where it still is the next one it is whole. */
+        if (fleeti_message_move(&s->desk->events, 1, number, number)) fleeti_desk_note(s, &n);
+    } while (!fleeti_message_move(&s->desk->events, 1, number, number + 1));
     event->id = fleeti_request_id(n.slot, n.generation);
     event->tick = (uint64_t)n.tick[1] << 32 | n.tick[0];
     event->begun = (uint64_t)n.begun[1] << 32 | n.begun[0];
     event->kind = (fleet_event_kind)n.kind;
     event->token = n.token, event->index = n.index;
     event->status = (fleet_status)n.status;
-    if (event->kind == FLEET_EVENT_TOKEN)
-        fleeti_count_read(fleeti_desk_slots(s) + n.slot, n.index + 1);
-    else
-        fleeti_free_slot(fleeti_desk_slots(s) + n.slot);
+    if (event->kind != FLEET_EVENT_TOKEN)
+        fleeti_free_slot(fleeti_desk_slots(s) + n.slot, n.generation);
     return 1;
 }
 
-void fleet_server_release(fleet_server *s, const fleet_server_event *event)
+fleet_status fleet_server_release(fleet_server *s, const fleet_server_event *event)
 {
     fleeti_desk_slot *desk;
+    uint32_t tokens;
     uint64_t was;
-    if (!event || event->kind != FLEET_EVENT_TOKEN || !(desk = fleeti_slot_of_id(s, event->id)))
-        return;
+    if (!s || !event) return FLEET_ERROR_NULL;
+    if (event->kind != FLEET_EVENT_TOKEN) return FLEET_OK;
+    if (!(desk = fleeti_slot_of_id(s, event->id))) return FLEET_ERROR_REQUEST;
+    tokens = fleeti_desk_tokens(__atomic_load_n(&desk->state, __ATOMIC_RELAXED));
     was = __atomic_load_n(&desk->released, __ATOMIC_RELAXED);
-    /* The generation is in the word: a late release gives no room to a newer request. And no more are released than were
-       read: a second release of an event gives no room that the ring has not. Pair: fleeti_send. */
-    while (was >> 32 == event->id >> 32 &&
-           (uint32_t)was != __atomic_load_n(&desk->tokens, __ATOMIC_RELAXED))
-        if (__atomic_compare_exchange_n(&desk->released, &was, was + 1, 0, __ATOMIC_RELAXED,
-                                        __ATOMIC_RELAXED))
-            break;
+    /* The generation is in the word: a late release gives no room to a newer request. Pair: fleeti_send. */
+    do {
+        if (was >> 32 != event->id >> 32) return FLEET_ERROR_REQUEST;
+        /* The ring has room for what has not been read. */
+        if ((uint32_t)was >= tokens) return FLEET_ERROR_ARGUMENT;
+    } while (!__atomic_compare_exchange_n(&desk->released, &was, was + 1, 0, __ATOMIC_RELAXED,
+                                          __ATOMIC_RELAXED));
     fleeti_desk_changed(s, 0);
+    return FLEET_OK;
 }
 
 fleet_status fleet_server_reset(fleet_server *s, fleet_stream stream)
 {
-    fleet_status status;
+    fleet_status status = FLEET_ERROR_BUSY;
+    uint32_t held = 0, n;
     if (!s || !s->desk) return FLEET_ERROR_NULL;
-    for (uint32_t i = 0; i < s->desc.requests; i++)
-        if (__atomic_load_n(&fleeti_desk_slots(s)[i].taken, __ATOMIC_ACQUIRE))
-            return FLEET_ERROR_BUSY;
-    status = fleeti_server_start(s, stream);
-    s->desk->stop.word = 0;
-    __atomic_store_n(&s->desk->ended, 0, __ATOMIC_RELEASE);
+    n = __atomic_load_n(&s->desk->ending, __ATOMIC_SEQ_CST) ? 0 : s->desc.requests;
+    /* No other thread has a slot, and none gets one meanwhile. */
+    for (; held < n; held++) {
+        uint64_t *state = &fleeti_desk_slots(s)[held].state;
+        uint64_t was = __atomic_load_n(state, __ATOMIC_RELAXED);
+        const uint32_t generation = (uint32_t)(was >> 32);
+        if (fleeti_desk_phase(was) != FLEETI_DESK_FREE ||
+            !__atomic_compare_exchange_n(state, &was,
+                                         fleeti_desk_state(generation, FLEETI_DESK_TAKEN, 0), 0,
+                                         __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+            break;
+    }
+    if (held == s->desc.requests) {
+        status = fleeti_server_start(s, stream);
+        __atomic_store_n(&s->desk->stop.word, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&s->desk->ended, 0, __ATOMIC_RELEASE);
+    }
+    for (uint32_t i = 0; i < held; i++) {
+        fleeti_desk_slot *desk = fleeti_desk_slots(s) + i;
+        fleeti_free_slot(desk, (uint32_t)(desk->state >> 32));
+    }
     return status;
 }
 

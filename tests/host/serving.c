@@ -1224,7 +1224,7 @@ static void descriptors(test_run *t)
     refuses(t, &d, "events", 4096);
     d = fleet_server_desc_default();
     d.reactive_pages = 2000;
-    refuses(t, &d, "reactive_pages", 1024);
+    refuses(t, &d, "reactive_pages", 1023);
     d.reactive_pages = 0, d.policy = (fleet_policy_kind)(FLEET_POLICY_FIFO + 1);
     refuses(t, &d, "policy", FLEET_POLICY_FIFO);
     CHECK_INT(fleet_server_create(NULL, &d, NULL), FLEET_ERROR_NULL);

@@ -412,7 +412,7 @@ static void requests_submitted_at_the_end_get_their_last_event(test_run *t)
 {
     static race r;
     fleet_server_desc d = fleet_server_desc_default();
-    d.requests = 64, d.reactive_requests = 64;
+    d.requests = 64, d.reactive_requests = 1;
     CHECK_STATUS(fleet_server_create(&r.server, &d, NULL), FLEET_OK);
     for (uint32_t i = 0; i < (deep() ? 2000 : 100) && !t->failed_here; i++) {
         uint64_t ids[128];
