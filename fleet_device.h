@@ -4859,7 +4859,7 @@ fleet_status fleet_device_alloc(void **memory, size_t bytes)
 }
 void fleet_device_free(void *memory)
 {
-    (void)FLEETI_RT(Free)(memory);
+    if (memory) (void)FLEETI_RT(Free)(memory); /* which may wait for the device */
 }
 
 fleet_status fleet_pinned_alloc(void **memory, void **device, size_t bytes)
@@ -4878,7 +4878,7 @@ fleet_status fleet_pinned_alloc(void **memory, void **device, size_t bytes)
 }
 void fleet_pinned_free(void *memory)
 {
-    (void)FLEETI_RT_PINNED_FREE(memory);
+    if (memory) (void)FLEETI_RT_PINNED_FREE(memory);
 }
 
 fleet_status fleet_to_device(void *to, const void *from, size_t bytes, fleet_stream stream)

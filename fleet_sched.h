@@ -538,6 +538,9 @@ fleet_status fleet_session_wait(fleet_session *session);
 size_t fleet_session_report(const fleet_session *session, char *text, size_t bytes);
 /* Waits for the stream, and frees all that the session holds. Closing it again does nothing. */
 void fleet_session_close(fleet_session *session);
+/* Closes it while a launch of another session stays (>>serving), for whose end fleet_session_close would wait: that session
+   takes its memory over, and frees it when it is closed itself. FLEET_ERROR_MEMORY: the session is still open. */
+fleet_status fleet_session_leave(fleet_session *session, fleet_session *to);
 
 /* ---- events from the host -------------------------------------------------------------------- */
 
@@ -755,7 +758,18 @@ FLEET_DEVICE fleet_status fleet_await_flagged(const fleet_ctx *ctx, const fleet_
            }
            return fleet_next_symbol(&ctx, JOB_ROWS, rows);
        }
-   Epochs, counters and step numbers wrap. */
+   Epochs, counters and step numbers wrap.
+
+   While it runs, some calls of GPU runtimes do not return, because they wait for the whole device:
+     - cudaFree, cudaFreeHost, hipFree and hipHostFree. So fleet_device_free, fleet_pinned_free and all that frees what it
+       holds (fleet_session_close, fleet_state_free, fleet_server_free and so on, fleet_calibrate; on AMD before ROCm 7
+       also fleet_topology_query) are for after its end; a session is closed meanwhile by fleet_session_leave.
+     - What is enqueued on its own stream comes after its end, and so do copies, for which the kit waits. Streams that are
+       not cudaStreamNonBlocking (hipStreamNonBlocking) wait for the null stream, and it for them: give the launch and all
+       that runs beside it streams of the other kind. Under ROCm a call on a stream, even fleet_bind, also waits while
+       another thread waits for the stream.
+     - The first launch of a kernel, where CUDA loads kernels lazily: launch it once before, or set CUDA_MODULE_LOADING
+       to EAGER. */
 
 /* fleet_launch_desc.steps: no last step. It needs fleet_launch_desc.finish, or a plan with a writer. */
 #if !defined(FLEET_STEPS_ENDLESS)
@@ -3403,7 +3417,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
 
 /* ---- ready ring ------------------------------------------------------------------------------ */
 
-FLEET_DEVICE uint64_t *fleeti_ring_slots(fleeti_ring *ring)
+FLEET_HOST_DEVICE uint64_t *fleeti_ring_slots(fleeti_ring *ring)
 {
     return (uint64_t *)(void *)(ring + 1);
 }
@@ -8659,7 +8673,7 @@ size_t fleet_state_report(const fleet_state *s, char *text, size_t bytes)
 /* Before memory that fleet_session_alloc has returned. */
 struct fleeti_session_memory {
     fleeti_session_memory *next;
-    void *device;
+    void *device, *pinned;
 };
 
 fleet_session_desc fleet_session_desc_default(void)
@@ -8735,6 +8749,7 @@ void *fleet_session_alloc(fleet_session *s, size_t bytes)
         return NULL;
     }
     memory->next = s->memory;
+    memory->pinned = NULL;
     s->memory = memory;
     return memory->device;
 }
@@ -8792,11 +8807,36 @@ void fleet_session_close(fleet_session *s)
     while (s->memory) {
         fleeti_session_memory *memory = s->memory;
         s->memory = memory->next;
-        fleet_device_free(memory->device);
+        fleeti_memory_free(memory->device, memory->pinned);
         FLEET_FREE(memory);
     }
     fleet_plan_free(s->plan);
     memset(s, 0, sizeof *s);
+}
+
+fleet_status fleet_session_leave(fleet_session *s, fleet_session *to)
+{
+    fleeti_session_memory *memory[3], **end;
+    if (!s || !to) return FLEET_ERROR_NULL;
+    if (s == to || !to->plan) return FLEET_ERROR_ARGUMENT;
+    for (uint32_t i = 0; i < 3; i++) {
+        memory[i] = (fleeti_session_memory *)FLEET_MALLOC(sizeof *memory[i]);
+        if (memory[i]) continue;
+        while (i-- > 0) FLEET_FREE(memory[i]);
+        return FLEET_ERROR_MEMORY;
+    }
+    if (s->state.host) fleet_stream_wait(s->launch.stream);
+    memory[0]->device = s->state.device, memory[0]->pinned = s->state.host;
+    memory[1]->device = s->image.device, memory[1]->pinned = NULL;
+    memory[2]->device = s->args, memory[2]->pinned = NULL;
+    s->state.owned = s->image.owned = 0, s->args = NULL;
+    for (end = &to->memory; *end; end = &(*end)->next) {
+    }
+    for (uint32_t i = 0; i < 3; i++, end = &(*end)->next) *end = memory[i], memory[i]->next = NULL;
+    *end = s->memory;
+    s->memory = NULL;
+    fleet_session_close(s);
+    return FLEET_OK;
 }
 
 /* ---- rings: the host's end ------------------------------------------------------------------- */

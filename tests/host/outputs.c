@@ -506,6 +506,7 @@ static const row rows[] = {
     {"fleet_session_wait", "", "session", NULL},
     {"fleet_session_report", "text", "", of_texts},
     {"fleet_session_close", "", "session", NULL},
+    {"fleet_session_leave", "", "session to", NULL},
     {"fleet_event_notify", "", "state", NULL},
     {"fleet_event_test", "done", "", of_events},
     {"fleet_event_handle", "out", "", of_events},
