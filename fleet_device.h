@@ -218,6 +218,76 @@
           acquire  fleeti_await_pool: poll, invalidate, barriers
           red      N pools; tests/host/pools_model.sh; serving_pools.c under TSan
 
+   LOOPS
+       The loops of device code that may turn for any time: they wait for others, or walk what has no end of its own. The
+       number of a loop stands at it ("loop 3"); every other one counts, or says what it is bounded by. All end by one path: who
+       ends a run calls fleeti_record_failure, which sets the stop word of the state and of the state beside it, and tells the
+       host and the other ranks (edges 14, 34). Loops see it by
+         watch  fleeti_check_watch, every so many polls: the stop word, the host's abort, the limit, the other ranks
+         quit   the word of a workgroup's pipeline, which its waves set when they leave or have seen the stop word; or that
+       With FLEET_NO_WATCHDOG only what is waited for ends a loop. "test" ends the run inside of it.
+
+        1 fleeti_task_barrier: waves of a workgroup; on the CPU fleeti_host_barrier
+          ends  all waves arrive: each wait before it ends              test  tests/gpu/endings.c, endless_without_work
+        2 fleeti_poll_until: a wait for an event; the previous epoch; other ranks at the end of a launch
+          ends  watch                                                   test  tests/gpu/endings.c, waits
+        3 fleeti_stages_wait: a tile's wait for a stage
+          ends  quit, limit                                             test  tests/gpu/endings.c, pipelines
+        4 fleeti_producer_await_copy: a copy lands, also after the end of a run, since its LDS may get another owner
+          ends  the copy, limit                                         test  tests/gpu/endings.c, pipelines
+        5 fleeti_producer_await_stage: the producer's wait for a free stage
+          ends  quit                                                    test  tests/gpu/endings.c, pipelines
+        6 fleeti_producer_begin_task: the producer's wait for a free entry of its ring of tasks
+          ends  quit                                                    test  tests/gpu/endings.c, pipelines
+        7 fleeti_producer_await_begun: the producer's wait for its workgroup
+          ends  quit                                                    test  tests/gpu/endings.c, pipelines
+        8 fleet_producer_await_step: the producer's wait for the end of the step before
+          ends  quit                                                    test  tests/gpu/endings.c, pipelines
+        9 fleeti_finishes: the end of a step that may be the last one
+          ends  watch                                                   test  tests/gpu/endings.c, schedules
+       10 fleeti_idle_until: a tile that waits for the host, or for the other pool
+          ends  stop, abort; it has no limit                            test  tests/gpu/endings.c, idle_tiles
+       11 fleet_await_flagged: a tile that waits for data of another rank
+          ends  watch                                                   test  tests/gpu/endings.c, idle_tiles
+       12 fleeti_meet_peers: the first launches of all ranks
+          ends  watch                     test  tests/host/devices.c, an_abort_while_ranks_meet_travels
+       13 fleeti_residency_decide: the workgroups of the launch are counted
+          ends  watch, another's result                                 test  tests/gpu/endings.c, residency
+       14 fleeti_residency_check: the result
+          ends  watch                                                   test  tests/gpu/endings.c, residency
+       15 fleet_consumer_open: the producer begins the tile's stages
+          ends  quit, limit                                             test  tests/gpu/endings.c, pipelines
+       16 fleeti_produce_posted: the producer's wait for the next task
+          ends  quit                                                    test  tests/gpu/endings.c, schedules
+       17 fleeti_produce_next: the producer walks its worker's queue, a step after the other
+          ends  last step, quit           test  tests/gpu/endings.c, endless_without_work
+       18 fleeti_chiplet_next: a worker's wait for its mailbox
+          ends  watch, with twice the limit                             test  tests/gpu/endings.c, schedules
+       19 fleeti_post: a scheduler's wait for room in a mailbox
+          ends  watch                                                   test  tests/gpu/endings.c, room_in_a_mailbox
+       20 fleeti_scheduler: a scheduler walks its chiplet's tasks, a step after the other
+          ends  last step, watch          test  tests/gpu/endings.c, endless_without_work
+       21 fleeti_ring_take: an entry that is being pushed
+          ends  watch                                                   test  tests/gpu/endings.c, waits
+       22 fleeti_make_ready: tasks become ready, and what absent ones complete, a step after the other
+          ends  last step, watch          test  tests/gpu/endings.c, endless_without_work
+       23 fleeti_dynamic_poll: a worker's wait for a task
+          ends  last step, watch                                        test  tests/gpu/endings.c, schedules
+       24 FLEETI_LOOP: the producer's tasks
+          ends  loops 16 and 17           test  tests/gpu/endings.c, endless_without_work
+       25 FLEETI_LOOP: the worker's tasks
+          ends  last step; STATIC: fleeti_static_finish looks between two tasks; loops 18, 23
+                                          test  tests/gpu/endings.c, endless_without_work
+       26 fleeti_next_task_slow: a wave that has no task in many batches of wavefront-tasks
+          ends  as loop 25                test  tests/gpu/endings.c, endless_without_work
+       27 fleeti_await_pool: the turn of a pool, tiles of a layer that is lent
+          ends  watch                     test  tests/host/serving_pools.c, abort_ends_both_pools_and_they_serve_again
+       28 fleet_share_next: a tile of the next layer that is lent
+          ends  the loan, loop 27         test  tests/host/serving_pools.c, abort_ends_both_pools_and_they_serve_again
+       29 FLEETI_POLICY: a boundary without work
+          ends  a stop of the server, loops 10 and 27
+                                          test  tests/gpu/endings.c, no_boundary_waits_for_a_full_ring
+
    ERRORS
        wait and test return a fleet_status to every thread of the group. Host functions return one.
 */
@@ -1787,7 +1857,7 @@ FLEET_DEVICE void fleeti_task_barrier(fleeti_thread self)
             fleeti_lds_release(self.lds, FLEETI_LDS_BARRIER + 1, round + 1);
         }
     } else {
-        while (fleeti_lds_acquire(self.lds, FLEETI_LDS_BARRIER + 1) == round) {
+        while (fleeti_lds_acquire(self.lds, FLEETI_LDS_BARRIER + 1) == round) { /* loop 1 */
         }
     }
     fleet_wave_barrier();
@@ -2751,7 +2821,7 @@ FLEET_DEVICE void fleeti_copies_throttle(uint32_t *begun, uint32_t cycles)
     now = (uint32_t)clock();
     /* Sleeps, since a loop would take issue slots from the waves that compute. A sleep lasts up to twice the
        requested time; at clocks of up to 2 GHz a quarter of the remaining cycles, in ns, never lasts too long. */
-    while (now - *begun < cycles) {
+    while (now - *begun < cycles) { /* bounded by the cycles, at most 65535 */
         __nanosleep((cycles - (now - *begun)) / 4);
         now = (uint32_t)clock();
     }
@@ -3782,7 +3852,7 @@ FLEET_DEVICE fleet_status fleeti_poll_until(fleeti_counters c, uint32_t counter,
         counter & FLEETI_SYSTEM ? *c.system + (counter & ~FLEETI_SYSTEM) : c.device + counter;
     uint32_t tries = 0;
     uint64_t since = 0;
-    for (;;) {
+    for (;;) { /* loop 2 */
         uint32_t value = 0;
         fleet_status status;
         for (uint32_t spin = 0; spin < FLEETI_SPIN; spin++) {
@@ -3996,7 +4066,7 @@ FLEET_DEVICE fleet_status fleeti_poll_all(fleeti_counters c, fleeti_wait first,
         fleeti_wait r = i ? records[i] : first;
         uint32_t count = r.count & ~FLEETI_PREVIOUS;
         uint32_t want = fleeti_wait_target(r, epoch);
-        if (k < count) do {
+        if (k < count) do { /* bounded by the counters */
                 fleet_status status =
                     fleeti_poll_until(c, r.counter + k * r.stride, want, watch, diagnostics);
                 if (status) return status;
@@ -4166,7 +4236,7 @@ FLEET_DEVICE fleet_status fleeti_stages_wait(const fleet_consumer *s, uint32_t n
     const uint32_t last = s->at + n - 1, use = s->use + last / s->ring.stages;
     uint32_t tries = 0;
     uint64_t since = 0;
-    do {
+    do { /* loop 3 */
         fleet_status status = fleeti_pipeline_back_off(&s->ring, &tries, &since);
         if (last >= fleeti_lds_acquire(s->ring.words, s->end) - 1) status = FLEET_ERROR_ARGUMENT;
         if (status) return status;
@@ -4312,7 +4382,7 @@ FLEET_DEVICE uint32_t fleeti_producer_back_off(const fleet_producer *p, uint32_t
 FLEET_DEVICE void fleeti_producer_await_copy(fleet_producer *p, uint32_t stage, uint32_t use)
 {
     uint64_t since = 0;
-    while (!p->status && fleeti_any(!fleeti_stage_is_full(&p->ring, stage, use))) {
+    while (!p->status && fleeti_any(!fleeti_stage_is_full(&p->ring, stage, use))) { /* loop 4 */
         fleeti_copies_progress(&p->ring, &p->copies);
         if (fleeti_any(fleeti_pipeline_timed_out(&p->ring, &since)))
             p->status = FLEET_ERROR_TIMEOUT;
@@ -4331,7 +4401,7 @@ FLEET_DEVICE uint32_t fleeti_producer_await_stage(fleet_producer *p)
 {
     const fleeti_pipeline *s = &p->ring;
     uint32_t tries = 0;
-    do {
+    do { /* loop 5 */
         fleeti_copies_progress(s, &p->copies);
         if (fleeti_producer_stage_abandoned(p)) {
             fleeti_producer_await_copy(p, p->stage,
@@ -4355,7 +4425,7 @@ FLEET_DEVICE void fleet_producer_copy(fleet_producer *p, const void *at, uint32_
     if (((uint32_t)(uintptr_t)from | bytes) % 16) p->status = FLEET_ERROR_ARGUMENT, p->over = 1;
     if (p->over) return;
     FLEETI_ROLLED
-    while (bytes) {
+    while (bytes) { /* bounded by the bytes */
         const uint32_t part = bytes < p->ring.stage_bytes ? bytes : p->ring.stage_bytes;
         if (!fleeti_producer_stage_is_free(p) && !fleeti_producer_await_stage(p)) {
             p->over = 1;
@@ -4376,7 +4446,7 @@ FLEET_DEVICE void fleet_producer_throttle(fleet_producer *p, uint32_t cycles)
 FLEET_DEVICE void fleet_producer_align(fleet_producer *p, uint32_t stages, const void *at)
 {
     fleeti_producer_uniform(p);
-    while (p->stage % stages && !p->over) fleet_producer_copy(p, at, 16);
+    while (p->stage % stages && !p->over) fleet_producer_copy(p, at, 16); /* bounded by the ring */
 }
 
 /* Begins a task's stages; 0: the run ends. */
@@ -4386,6 +4456,7 @@ FLEET_DEVICE uint32_t fleeti_producer_begin_task(fleet_producer *p, uint32_t tas
     uint32_t tries = 0;
     fleeti_producer_uniform(p);
     /* The entry belongs to an earlier task until that has ended. */
+    /* loop 6 */
     while (fleeti_any((int32_t)(task - fleeti_lds_acquire(s->words, FLEETI_PIPELINE_BEGUN)) >=
                       (int32_t)FLEETI_PIPELINE_TASKS - 1)) {
         fleeti_copies_progress(s, &p->copies);
@@ -4414,6 +4485,7 @@ FLEET_DEVICE void fleeti_producer_await_begun(fleet_producer *p, uint32_t tasks)
 {
     uint32_t tries = 0;
     fleeti_producer_uniform(p);
+    /* loop 7 */
     while (fleeti_any((int32_t)(fleeti_lds_acquire(p->ring.words, FLEETI_PIPELINE_BEGUN) - tasks) <
                       0)) {
         fleeti_copies_progress(&p->ring, &p->copies);
@@ -4444,7 +4516,7 @@ FLEET_DEVICE uint32_t fleet_producer_await_step(fleet_producer *p)
     uint32_t tries = 0;
     fleeti_producer_uniform(p);
     if (!p->step) return fleet_producer_await_task(p);
-    while (!p->step_known && !p->over) {
+    while (!p->step_known && !p->over) { /* loop 8 */
         if (!fleeti_any((int32_t)(fleeti_poll_device(p->step) - p->step_want) < 0)) {
             /* Acquires what all tasks of the previous step published. Pair: the release in fleeti_notify_all at
                their ends (edge 9). */

@@ -1602,7 +1602,7 @@ typedef struct fleeti_worker {
        word as it was loaded last. */
     uint32_t prefetches, prefetch_at, stop;
     uint32_t may_look_ahead; /* a constant: there is no weight pipeline */
-    fleeti_parked prefetch_stage, prefetch_number, prefetch_offset, polled_at, polls;
+    fleeti_parked prefetch_stage, prefetch_number, prefetch_offset, polled_at, looked_at;
     uint32_t later;
     fleeti_async_copy inbound;
     fleeti_parked done;
@@ -1734,6 +1734,14 @@ FLEET_DEVICE uint32_t fleeti_pipeline_number(const fleeti_worker *w)
     return fleeti_walks(w) ? w->number : fleeti_parked_value(w->begun) + 1;
 }
 
+/* The host's abort word, across the bus, is polled by workers that do not wait after so many of fleeti_cycles: some
+   milliseconds. */
+#define FLEETI_ABORT_CYCLES (1024u * FLEETI_LOAD_CYCLES)
+FLEET_DEVICE uint32_t fleeti_have_passed(uint32_t cycles, uint32_t since, uint32_t now)
+{
+    return now - since >= cycles;
+}
+
 /* ---- failure records ------------------------------------------------------------------------- */
 
 /* Tells the other ranks, once, that this one has ended the run, and the word that it blames. Keeps for the host whom each
@@ -1858,7 +1866,7 @@ FLEET_DEVICE uint32_t fleeti_finishes(const fleeti_worker *w, uint32_t worker)
     uint32_t tries = 0;
     uint64_t since = 0;
     seen.counter = step->counter, seen.expected = w->epoch * target;
-    for (;;) {
+    for (;;) { /* loop 9 */
         seen.found = fleeti_poll_device(fleeti_counters_of(w).device + step->counter);
         if (!fleeti_any((int32_t)(seen.found - seen.expected) < 0)) break;
         seen.status = fleeti_back_off(NULL, &state->config.watch, &tries, &since);
@@ -1977,6 +1985,9 @@ FLEET_DEVICE fleet_status fleeti_idle_until(const fleet_ctx *ctx, const uint32_t
         uint32_t tries = 0;
         uint64_t since = 0;
         watch.limit_ticks = 0;
+        /* A look at first, too: the word may have changed each time that the caller comes here. */
+        status = fleeti_first((uint32_t)fleeti_check_watch(&watch, NULL, tries, &since));
+        /* loop 10 */
         while (!status && fleeti_first(fleeti_poll_system(word)) == seen &&
                !(near && fleeti_first(fleeti_poll_device(near)) != near_seen)) {
             if (tries == 0 && ctx->thread == 0)
@@ -2011,7 +2022,7 @@ FLEET_DEVICE fleet_status fleet_await_flagged(const fleet_ctx *ctx, const fleet_
     fleeti_wait_diagnostics seen;
     uint32_t tries = 0;
     uint64_t since = 0;
-    for (;;) {
+    for (;;) { /* loop 11 */
         /* Pair: fleet_store_flagged_system of that rank (edge 35). */
         *words = fleet_load_flagged_system(from);
         if (words->word[3] == flag) return FLEET_OK;
@@ -2068,6 +2079,7 @@ FLEET_DEVICE uint32_t fleeti_residency_end(fleeti_state *state, uint32_t result,
                                            const uint32_t passed, fleeti_lds counts)
 {
     uint32_t from = FLEETI_PENDING, was;
+    /* bounded by its values: it changes twice at most */
     while ((was = fleet_cas_relaxed_device(&state->residency.word, from, result)) != from) {
         if (was != FLEETI_PENDING && was != FLEETI_OPEN) return 0;
         from = was;
@@ -2076,6 +2088,13 @@ FLEET_DEVICE uint32_t fleeti_residency_end(fleeti_state *state, uint32_t result,
     return 1;
 }
 
+/* Ends a run before its first step. */
+FLEET_DEVICE void fleeti_run_cannot_begin(fleeti_state *state, fleeti_wait_diagnostics seen)
+{
+    const uint32_t bucket = fleet_load_relaxed_device(&state->bucket.word);
+    fleeti_record_failure(state, state->config.plan->worker_base[state->config.first_chiplet], ~0u,
+                          fleet_load_relaxed_device(&state->bucket_epoch[bucket]) + 1, seen, 0);
+}
 /* The residency check fails, unless it has a result already. The first workgroup that says so reports it, to the other
    ranks too: this launch will not run, so that they would wait for it in vain. */
 FLEET_DEVICE void fleeti_residency_fail(fleeti_state *state, fleeti_wait_diagnostics seen)
@@ -2089,10 +2108,7 @@ FLEET_DEVICE void fleeti_residency_fail(fleeti_state *state, fleeti_wait_diagnos
         fleet_add_relaxed_system(seen.status == FLEET_ERROR_BUSY ? &host->busy : &host->nonresident,
                                  1);
     } else { /* an abort, or another rank */
-        const uint32_t bucket = fleet_load_relaxed_device(&state->bucket.word);
-        fleeti_record_failure(state, state->config.plan->worker_base[state->config.first_chiplet],
-                              ~0u, fleet_load_relaxed_device(&state->bucket_epoch[bucket]) + 1,
-                              seen, 0);
+        fleeti_run_cannot_begin(state, seen);
     }
 }
 
@@ -2119,6 +2135,7 @@ FLEET_DEVICE fleeti_wait_diagnostics fleeti_meet_peers(const fleet_run *run)
         uint64_t since = 0;
         seen.expected = sum, seen.found = 0;
         seen.counter = FLEETI_SYSTEM | (FLEETI_PEER_PLAN + i);
+        /* loop 12 */
         while (i != peers->rank && !seen.status) {
             seen.found = fleet_load_relaxed_system(at); /* no data follows (edge 33) */
             if (seen.found && seen.found != sum) seen.status = FLEET_ERROR_PEER_PLAN;
@@ -2158,7 +2175,7 @@ FLEET_DEVICE fleet_status fleeti_residency_suffices(const fleet_run *run, fleeti
                    all = own + (other ? other->config.end_chiplet : 0);
     uint32_t chiplet = state->config.chiplet_of ? 0 : state->config.first_chiplet, raw = 0;
     FLEETI_ROLLED
-    while (chiplet < all) {
+    while (chiplet < all) { /* bounded by the chiplets */
         const uint32_t have = raw < FLEET_MAX_CHIPLETS ? fleeti_lds_get(counts, raw) : 0;
         if (have || state->config.chiplet_of || raw >= FLEET_MAX_CHIPLETS) {
             const uint32_t need =
@@ -2188,7 +2205,7 @@ FLEET_DEVICE fleeti_wait_diagnostics fleeti_residency_decide(const fleet_run *ru
     fleeti_wait_diagnostics seen;
     fleet_status status;
     for (uint32_t raw = 0; raw < FLEET_MAX_CHIPLETS; raw++) fleeti_lds_put(counts, raw, 0);
-    while ((counted = fleeti_residency_count(run, counts)) < run->blocks) {
+    while ((counted = fleeti_residency_count(run, counts)) < run->blocks) { /* loop 13 */
         if (fleet_load_relaxed_device(&state->residency.word) != FLEETI_PENDING)
             return fleeti_no_event(FLEET_OK);
         status = fleeti_back_off(NULL, &state->config.watch, &tries, &since);
@@ -2232,6 +2249,7 @@ FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run, uint32_t raw,
     if (rank == 0 && fleet_cas_relaxed_device(&state->residency.word, FLEETI_OPEN,
                                               FLEETI_PENDING) == FLEETI_OPEN)
         seen = fleeti_residency_decide(run, counts);
+    /* loop 14 */
     for (;;) {
         if (seen.status == FLEET_ERROR_TIMEOUT) { /* some workgroup is not resident */
             uint32_t found = 0;
@@ -2746,7 +2764,7 @@ FLEET_DEVICE fleet_consumer fleet_consumer_open(const fleet_ctx *ctx)
     fleet_consumer s = fleeti_consumer_of(ctx);
     uint32_t met = ctx->pipeline_located, tries = 0;
     uint64_t since = 0;
-    while (!met) {
+    while (!met) { /* loop 15 */
         met = fleeti_pipeline_begins(&s.ring, fleeti_uniform(ctx->pipeline_tag), &s.at, &s.use);
         if (!met && fleeti_pipeline_back_off(&s.ring, &tries, &since)) {
             /* so that no stage of another task passes for one of this task */
@@ -2881,7 +2899,7 @@ FLEET_DEVICE void fleeti_produce_walk(fleeti_worker *w, const fleet_producer *p)
 FLEET_DEVICE uint32_t fleeti_produce_posted(fleeti_worker *w, fleet_producer *p)
 {
     uint32_t tries = 0;
-    for (;;) {
+    for (;;) { /* loop 16 */
         const uint32_t found = fleeti_lds_acquire(p->ring.words, FLEETI_PIPELINE_POST);
         const uint32_t post = fleeti_first(found);
         /* each lane acquires for itself */
@@ -2931,13 +2949,12 @@ FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_producer *p)
         return 0;
     }
     if (fleeti_parked_value(w->done)) return 0;
-    for (;;) {
+    for (;;) { /* loop 17 */
         if (!walks && !fleeti_produce_posted(w, p)) return 0;
         if (walks) {
             fleeti_produce_walk(w, p);
             if (FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) {
-                /* A step in which the queue has no task with stages, so that nothing else holds the producer back: it does
-                   not leave the worker behind, and ends with it. */
+                /* In a step without a task that has stages nothing else holds the producer back. */
                 if (idle_step && !fleeti_produce_await_worker(w, p)) return 0;
                 idle_step = 1;
                 if (fleeti_step_ends(w)) return 0;
@@ -3068,7 +3085,7 @@ FLEET_DEVICE uint32_t fleeti_static_prefetch_due(const fleeti_worker *w)
    chunks. */
 FLEET_DEVICE void fleeti_static_prefetch_all(fleeti_worker *w)
 {
-    while (fleeti_static_prefetch_due(w)) {
+    while (fleeti_static_prefetch_due(w)) { /* bounded by the batch that has passed */
         const uint32_t number = fleeti_parked_value(w->prefetch_number);
         const int32_t passed = (int32_t)(w->number - number);
         if (fleeti_parked_value(w->prefetch_stage) == 0 && passed >= (int32_t)FLEETI_CHUNK) {
@@ -3129,20 +3146,19 @@ FLEET_DEVICE fleeti_wait fleeti_static_first_wait(const fleeti_worker *w)
    The host's abort word, across the bus, is polled seldom, by each worker at another time. */
 FLEET_DEVICE void fleeti_static_finish(fleeti_worker *w)
 {
-    const uint32_t now = fleeti_cycles(), often = FLEETI_LOAD_CYCLES;
-    if (now - fleeti_parked_value(w->polled_at) >= often) {
-        uint32_t polls = fleeti_parked_value(w->polls) + 1;
+    uint32_t now = fleeti_cycles();
+    if (fleeti_have_passed(FLEETI_LOAD_CYCLES, fleeti_parked_value(w->polled_at), now)) {
         w->stop = fleeti_deferred_end(w->self, &w->later);
         fleeti_deferred_begin(w->self, &w->later, &fleeti_state_of(w)->stop.word);
         w->polled_at = fleeti_parked_of(now);
-        w->polls = fleeti_parked_of(polls);
 #if !defined(FLEET_NO_WATCHDOG)
-        if ((polls + fleeti_parked_value(w->fixed->id) * 61) % 1024 == 0 &&
-            fleeti_thread_lane(w->self) == 0 &&
-            fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort)) {
-            fleeti_record_failure(fleeti_state_of(w), fleeti_parked_value(w->fixed->id),
-                                  FLEETI_TASK(w, id), w->epoch,
-                                  fleeti_no_event(FLEET_ERROR_ABORTED), 0);
+        if (fleeti_have_passed(FLEETI_ABORT_CYCLES, fleeti_parked_value(w->looked_at), now)) {
+            w->looked_at = fleeti_parked_of(now);
+            if (fleeti_thread_lane(w->self) == 0 &&
+                fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort))
+                fleeti_record_failure(fleeti_state_of(w), fleeti_parked_value(w->fixed->id),
+                                      FLEETI_TASK(w, id), w->epoch,
+                                      fleeti_no_event(FLEET_ERROR_ABORTED), 0);
         }
 #endif
     }
@@ -3173,6 +3189,7 @@ FLEET_DEVICE uint32_t fleeti_chiplet_next(fleeti_worker *w)
         fleet_status status = FLEET_OK;
         /* The scheduler knows which event it waits for, so let it time out first. */
         patient.limit_ticks *= 2;
+        /* loop 18 */
         while (!status) {
             mail = fleeti_first64(fleeti_poll64_device(slot)); /* one load for all lanes */
             if (mail >> 48 == ((w->number + 1) & 0xffff)) break;
@@ -3242,7 +3259,7 @@ FLEET_DEVICE fleet_status fleeti_post(const fleeti_worker *w, uint32_t j, uint32
         uint64_t since = 0;
         /* Waits until the worker has read the entry that stands there. Pair: its store of `taken` (edge 8). */
         FLEETI_ROLLED
-        while (entry - fleeti_poll_device(&box->taken.word) >= FLEETI_MAILBOX) {
+        while (entry - fleeti_poll_device(&box->taken.word) >= FLEETI_MAILBOX) { /* loop 19 */
             fleet_status status = fleeti_back_off(
                 &box->taken.word, &fleeti_state_of(w)->config.watch, &tries, &since);
             if (status) return status;
@@ -3312,6 +3329,7 @@ FLEET_DEVICE uint32_t fleeti_scheduler_post(const fleeti_worker *w, fleeti_sched
     uint32_t acquire = info >> 4 & 3, count = 1;
     *ends = info & FLEETI_PENDING_END;
     if (info & FLEETI_PENDING_WAVE) {
+        /* bounded by the waves */
         while (count < fleeti_task_waves(w->self) && count < info >> 8 &&
                offset + count < FLEETI_WINDOW && ready >> (offset + count) & 1) {
             uint32_t next = (index + count) % FLEETI_WINDOW;
@@ -3341,7 +3359,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
     fleeti_wait_diagnostics seen;
     uint32_t tries = 0;
 #if !defined(FLEET_NO_WATCHDOG)
-    uint32_t rounds = 0;
+    uint32_t looked_at = fleeti_parked_value(w->looked_at);
 #endif
     uint64_t since = 0;
     s.number = fleeti_plan_of(w)->total_workers + fleeti_parked_value(w->fixed->chiplet);
@@ -3351,7 +3369,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
     s.sent = s.taken = FLEETI_TEST_START;
     for (uint32_t k = 0; k < FLEETI_PENDING_PER_LANE; k++) s.pending[k].index = ~0u;
     seen.status = FLEET_OK;
-    while (!fleeti_parked_value(w->done)) {
+    while (!fleeti_parked_value(w->done)) { /* loop 20 */
         const uint32_t ready = fleeti_scheduler_poll(w, &s, &seen);
         uint32_t offset = 0;
         if (!ready) {
@@ -3360,7 +3378,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
             if (fleeti_any((uint32_t)status)) {
                 /* The lane of the first descriptor that waits reports for which event. */
                 uint32_t blocked = s.base;
-                while (s.posted >> (blocked - s.base) & 1) blocked++;
+                while (s.posted >> (blocked - s.base) & 1) blocked++; /* bounded by the window */
                 seen.status = status ? status : FLEET_ERROR_ABORTED;
                 if (FLEETI_PENDING_PER_LANE > 1 || fleet_lane() == blocked % FLEETI_WINDOW)
                     fleeti_scheduler_failed(w, &s, blocked, seen);
@@ -3372,9 +3390,10 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
 #if !defined(FLEET_NO_WATCHDOG)
         /* Where no wait is ever long, the host's abort word is polled here, and the stop word, which the other state of the
            launch may have set. */
-        if (++rounds % 256 == 0) {
+        if (fleeti_have_passed(FLEETI_ABORT_CYCLES, looked_at, fleeti_cycles())) {
             const fleet_watch *watch = &fleeti_state_of(w)->config.watch;
             uint32_t stop = 0;
+            looked_at = fleeti_cycles();
             if (fleet_lane() == 0) {
                 stop = fleet_load_relaxed_device(watch->stop);
                 if (!stop && fleet_load_relaxed_system(watch->host_abort))
@@ -3387,7 +3406,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
         /* Publishes what the lanes saw complete to the workers, before the posts. Pair: the acquire in
            fleeti_chiplet_next (edge 7). */
         fleeti_post_order();
-        while (offset < FLEETI_WINDOW && ready >> offset) {
+        while (offset < FLEETI_WINDOW && ready >> offset) { /* bounded by the window */
             const uint32_t index = s.base + offset;
             fleet_status status = FLEET_OK;
             uint32_t ends = 0;
@@ -3405,7 +3424,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
                 w->done = fleeti_parked_of(fleeti_step_ends(w) | last);
             }
         }
-        while (s.posted & 1) {
+        while (s.posted & 1) { /* bounded by the window */
             s.posted >>= 1;
             s.base++;
         }
@@ -3489,7 +3508,7 @@ FLEET_DEVICE fleet_status fleeti_ring_take(fleeti_ring *ring, uint32_t mask, uin
     const uint64_t *slot = &fleeti_ring_slots(ring)[ticket & mask];
     uint64_t since = 0;
     uint32_t tries = 0;
-    for (;;) {
+    for (;;) { /* loop 21 */
         uint64_t entry = fleeti_poll64_device(slot);
         fleet_status status;
         *value = (uint32_t)entry;
@@ -3630,14 +3649,14 @@ FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, u
     /* A run of consumers at the front that are for one ring and wait for no other event is pushed at once: above all
        the sources of a step. */
     FLEETI_ROLLED
-    while (from < end && !guarded) {
+    while (from < end && !guarded) { /* bounded by the consumers */
         const uint32_t need = fleeti_uniform(consumers[from].need);
         const fleeti_pop_ring to = fleeti_push_ring(w, FLEETI_CONSUMER_RING(need));
         uint32_t count = 0, same = 4 * lanes;
         if ((need & FLEETI_CONSUMER_NEED) != 1) break;
         /* the loads of a round are all in flight at once */
         FLEETI_ROLLED
-        while (same == 4 * lanes) {
+        while (same == 4 * lanes) { /* bounded by the consumers */
             uint32_t here[4];
             for (uint32_t k = 0; k < 4; k++) {
                 const uint32_t i = from + count + k * lanes + fleet_lane();
@@ -3686,6 +3705,7 @@ FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, u
             }
         }
         /* one ring after another; mostly there is one */
+        /* bounded by the rings */
         FLEETI_ROLLED
         while ((waiting = fleeti_ballot(ready)) != 0) {
             const uint32_t which =
@@ -3757,7 +3777,7 @@ FLEET_DEVICE void fleeti_make_ready(const fleeti_worker *w, fleeti_completions c
     fleeti_worklist worklist;
     worklist.element = worklist.epoch = worklist.count = 0;
     FLEETI_ROLLED
-    for (;;) {
+    for (;;) { /* loop 22 */
         /* All lanes may now read and publish what the arrival of one lane has observed, such as run-time tensors: a
            ballot hands over the completions, but orders no memory. */
         fleet_wave_barrier();
@@ -3845,7 +3865,7 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
     /* orders the arrivals of this call after those of all lanes in the last one */
     fleet_wave_barrier();
     FLEETI_ROLLED
-    while (at->map < grid->n_maps) {
+    while (at->map < grid->n_maps) { /* bounded by the maps */
         const fleeti_runtime_map *m = &maps[at->map];
         const uint32_t i = at->base + lane, by_row = m->kind == FLEETI_MAP_GATHER;
         uint32_t here = lane < lanes && i < m->values, value, old = 0, add;
@@ -3963,7 +3983,7 @@ FLEET_DEVICE uint32_t fleeti_dynamic_finish(fleeti_worker *w, fleeti_notify firs
                 }
             }
             FLEETI_ROLLED
-            do {
+            do { /* bounded by the arrivals */
                 if (completions.mask || completions.from != completions.end)
                     fleeti_make_ready(w, completions, w->epoch);
             } while (mapped && last && fleeti_next_arrivals(w, &at, &completions));
@@ -4072,7 +4092,7 @@ FLEET_DEVICE uint32_t fleeti_own_ready(fleeti_worker *w, uint32_t *scope,
                                                count > 1 ? 1 : lanes, seen) ||
                          stop));
     if (bad) count = count > 1 ? fleeti_popcount32((bad & (0u - bad)) - 1) : 0;
-    for (*scope = FLEET_SCOPE_SYSTEM;
+    for (*scope = FLEET_SCOPE_SYSTEM; /* bounded by the scopes */
          *scope && !fleeti_any(lane < count && (slot.info >> 4 & 3) >= *scope);)
         --*scope;
     return count;
@@ -4143,16 +4163,16 @@ FLEET_DEVICE uint32_t fleeti_epoch_at(const fleeti_worker *w, uint32_t found, ui
 FLEET_DEVICE void fleeti_dynamic_poll(fleeti_worker *w, fleeti_ready_tasks *r, uint32_t target)
 {
     const uint32_t has_own = fleeti_own_left(w);
-    uint32_t last = 0, tries = 0, over = 0, polled_at = fleeti_parked_value(w->polled_at);
+    uint32_t last = 0, tries = 0, over = 0, polled_at = fleeti_parked_value(w->looked_at);
     uint64_t since = 0;
-    do {
+    do { /* loop 23 */
         r->blocked.counter = 0;
 #if !defined(FLEET_NO_WATCHDOG)
-        /* Where no wave is ever idle, the host's abort word is polled here, every few milliseconds, before the
-           worker's own queue, whose head may be ready every time. */
+        /* Where no wave is ever idle, the host's abort word is polled here, before the worker's own queue, whose head may
+           be ready every time. */
         if (fleet_lane() == 0) {
-            const uint32_t now = fleeti_cycles(), often = 2048 * FLEETI_LOAD_CYCLES;
-            if (now - polled_at >= often) {
+            const uint32_t now = fleeti_cycles();
+            if (fleeti_have_passed(FLEETI_ABORT_CYCLES, polled_at, now)) {
                 polled_at = now;
                 if (fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort))
                     r->status = FLEET_ERROR_ABORTED;
@@ -4185,7 +4205,7 @@ FLEET_DEVICE void fleeti_dynamic_poll(fleeti_worker *w, fleeti_ready_tasks *r, u
         r->popped = fleeti_first(r->popped);
         over = fleeti_first(over | (uint32_t)r->status);
     } while (!r->popped && !over);
-    w->polled_at = fleeti_parked_of(fleeti_first(polled_at));
+    w->looked_at = fleeti_parked_of(fleeti_first(polled_at));
 }
 
 /* By the wave that pops: reads the popped entries to the batch words, acquires, and brings the first descriptor into
@@ -4538,8 +4558,10 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
     }
     w->done = fleeti_parked_of(fleeti_uniform(done));
     w->slow = done || fleeti_schedule_of(w) != FLEET_SCHEDULE_STATIC;
-    /* so that workers do not poll the host's word at the same time */
     w->polled_at = fleeti_parked_of(fleeti_cycles());
+    /* so that workers do not poll the host's word at the same time */
+    w->looked_at = fleeti_parked_of(fleeti_cycles() - fleeti_parked_value(w->fixed->id) % 64 *
+                                                          (FLEETI_ABORT_CYCLES / 64));
     w->prefetches = fleeti_thread_wave(w->self) + 1 + (stages != 0) == fleet_wave_count();
     w->may_look_ahead = stages == 0;
     fleeti_start(w);
@@ -4585,7 +4607,7 @@ FLEET_DEVICE uint32_t fleeti_next_task_slow(fleeti_worker *w)
                 w->tile_status);
         return 0;
     }
-    for (;;) {
+    for (;;) { /* loop 26 */
         uint32_t how = w->slow ? fleeti_next_of_schedule(w) : 2;
         if (how == 0) return 0;
         if (how == 2) {
@@ -4859,6 +4881,7 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
         } else if (fleeti_set_##set##_stages > 0 && fleeti_is_producer(&fleeti_w)) {               \
             fleet_producer fleeti_s;                                                               \
             fleeti_produce(&fleeti_w, &fleeti_s);                                                  \
+            /* loop 24 */                                                                          \
             while (fleeti_produce_next(&fleeti_w, &fleeti_s)) {                                    \
                 fleeti_set_##set##_produce(FLEETI_TASK(&fleeti_w, tile),                           \
                                            fleeti_context(&fleeti_w), FLEETI_ARGS(set, &fleeti_w), \
@@ -4869,6 +4892,7 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
         } else {                                                                                   \
             fleeti_set_##set##_registers fleeti_held;                                              \
             __builtin_memset(&fleeti_held, 0, sizeof fleeti_held);                                 \
+            /* loop 25 */                                                                          \
             while (fleeti_next_task(&fleeti_w)) {                                                  \
                 /* Computed before the wait, so that the tile begins right after it. */            \
                 fleet_ctx fleeti_here = fleeti_context(&fleeti_w);                                 \
@@ -5146,7 +5170,7 @@ FLEET_DEVICE uint32_t fleeti_messages_count(const fleet_ring *here, uint32_t fou
 {
     const uint32_t n = (uint32_t)here->position;
     uint32_t more = 1;
-    while (more && found < most) {
+    while (more && found < most) { /* bounded by `most` */
         more = fleeti_messages_ready(here, n + found, most - found);
         found += more;
     }
@@ -5250,7 +5274,7 @@ struct fleet_pages {
 FLEET_HOST_DEVICE uint32_t fleeti_pages_buckets(uint32_t pages)
 {
     uint32_t buckets = 1;
-    while (buckets < pages) buckets *= 2;
+    while (buckets < pages) buckets *= 2; /* bounded by the bits */
     return buckets;
 }
 FLEET_HOST_DEVICE size_t fleet_pages_bytes(uint32_t pages, uint32_t page_tokens)
@@ -5375,6 +5399,7 @@ FLEET_HOST_DEVICE uint32_t fleeti_pages_evict(fleet_pages *p)
     fleeti_page *it = fleeti_pages_at(p, page);
     uint32_t *link =
         fleeti_pages_bucket(p, fleeti_pages_hash(p, it->parent, fleeti_pages_tokens(p, page)));
+    /* bounded by FLEETI_PAGES_CHAIN */
     while (*link != page) link = &fleeti_pages_at(p, *link)->chain;
     *link = it->chain;
     fleeti_pages_unlist(p, page);
@@ -5450,7 +5475,7 @@ FLEET_HOST_DEVICE fleet_status fleet_pages_finish(fleet_pages *p, fleet_admissio
 {
     fleet_status status = FLEET_OK;
     /* Pages at the end of a prefix are evicted before those at its begin, without which they are of no use. */
-    while (n--) {
+    while (n--) { /* bounded by n */
         const fleet_status released = fleet_pages_release(p, table[n]);
         if (released) status = released;
     }
@@ -5811,6 +5836,7 @@ FLEET_DEVICE void fleet_table_evict(fleet_table *t, uint32_t slot)
 FLEET_DEVICE void fleeti_extend(fleet_table *t, uint32_t slot, uint32_t tokens)
 {
     fleet_slot *s = t->slots + slot;
+    /* bounded by the pages */
     while (s->allocated * t->desc.page_tokens < tokens)
         fleeti_page_table(t, slot)[s->allocated++] = fleet_pages_allocate(t->pages, &s->admission);
 }
@@ -5925,8 +5951,8 @@ FLEETI_OUTLINED void fleeti_settle(fleet_table *t, uint64_t now)
         FLEETI_ONE_BY_ONE(ending, ends) fleeti_end(t, slot, FLEET_ERROR_ABORTED);
         fleeti_send(t, sends ? slot : FLEET_NONE, now);
     }
-    fleet_wave_barrier(); /* all lanes have read how many slots there are */
-    if (fleet_lane() == 0)
+    fleet_wave_barrier();  /* all lanes have read how many slots there are */
+    if (fleet_lane() == 0) /* bounded by the slots */
         while (t->slots_used && t->slots[t->slots_used - 1].phase == FLEET_PHASE_FREE)
             t->slots_used--;
     fleet_wave_barrier();
@@ -5988,6 +6014,7 @@ FLEETI_OUTLINED void fleeti_take_in(fleet_table *t, uint64_t now)
     if (changes == t->changes) return;
     cancels = fleeti_first(fleet_load_acquire_system(&desk->cancels.word));
     fleet_wave_barrier(); /* what lane 0 has acquired comes before what the other lanes load, as in fleeti_await_pool */
+    /* bounded by the entries of the table: none becomes free meanwhile */
     while ((n = fleet_ring_try_pop(&t->submissions, t->inbox, FLEETI_INBOX))) {
         for (uint32_t i = 0; i < n; i++) fleeti_receive(t, t->inbox + i, now);
         fleet_wave_barrier();
@@ -6066,6 +6093,7 @@ FLEET_DEVICE void fleet_fifo_admit(fleet_table *t, uint64_t now)
 {
     uint32_t i;
     (void)now;
+    /* bounded by the requests */
     do i = fleeti_oldest(t, FLEET_PHASE_QUEUED, FLEETI_BOTH, 0, FLEET_SLOT_CANCELLED);
     while (i != FLEET_NONE && fleet_table_admit(t, i));
 }
@@ -6078,7 +6106,7 @@ FLEET_DEVICE void fleet_fifo_decode(fleet_table *t, uint32_t pool, uint32_t chun
 {
     uint32_t i;
     (void)pool, (void)chunk;
-    do i = fleeti_joiner(t, FLEETI_BOTH, 0);
+    do i = fleeti_joiner(t, FLEETI_BOTH, 0); /* bounded by the rows */
     while (i != FLEET_NONE && fleet_table_join(t, i));
 }
 FLEET_DEVICE uint32_t fleet_fifo_preempts(const fleet_table *t, uint32_t pool, uint32_t slot)
@@ -6124,7 +6152,7 @@ FLEET_DEVICE void fleet_agent_admit(fleet_table *t, uint64_t now)
     const uint32_t shared = t->desc.pages - t->desc.reactive_pages;
     uint32_t admitted = 1;
     fleeti_agent_age(t, now);
-    while (admitted) {
+    while (admitted) { /* bounded by the requests */
         const uint32_t r =
             fleeti_oldest(t, FLEET_PHASE_QUEUED, FLEETI_REACTIVE, 0, FLEET_SLOT_CANCELLED);
         const uint32_t p =
@@ -6314,24 +6342,29 @@ FLEET_DEVICE void fleet_agent_decode(fleet_table *t, uint32_t pool, uint32_t chu
     fleeti_crowd crowd;
     uint32_t i;
     (void)pool;
+    /* bounded by the requests: each joins, or one gives way to it */
     while ((i = fleeti_joiner(t, FLEETI_REACTIVE, 0)) != FLEET_NONE) {
         if (fleet_table_join(t, i)) continue;
         if ((i = fleeti_agent_victim(t)) == FLEET_NONE) break;
         fleet_table_evict(t, i);
     }
+    /* bounded by the requests */
     while ((i = fleeti_joiner(t, FLEETI_PROACTIVE, FLEET_SLOT_AGED)) != FLEET_NONE &&
            fleet_table_join(t, i)) {
     }
     if (fleeti_agent_defers_decode(t)) {
+        /* bounded by the rows */
         while ((i = fleeti_agent_victim(t)) != FLEET_NONE) fleet_table_evict(t, i);
         return;
     }
     if (!fleeti_count_in(t, FLEET_PHASE_DECODE, FLEETI_PROACTIVE)) return;
     crowd = fleeti_crowd_of(t);
+    /* bounded by the rows */
     while (!fleeti_agent_fits(t, chunk, &crowd) && (i = fleeti_agent_victim(t)) != FLEET_NONE) {
         fleet_table_evict(t, i);
         crowd = fleeti_crowd_of(t);
     }
+    /* bounded by the requests */
     while ((i = fleeti_joiner(t, FLEETI_PROACTIVE, 0)) != FLEET_NONE) {
         const fleet_slot *s = t->slots + i;
         fleeti_crowd_add(&crowd, s->priority, s->flags, fleeti_length(s));
@@ -6694,6 +6727,7 @@ FLEETI_OUTLINED uint32_t fleeti_await_pool(fleeti_state *state, uint32_t worker,
 {
     uint32_t status = FLEET_OK, tries = 0;
     uint64_t since = 0;
+    /* loop 27 */
     while (!status && (fleeti_first(fleeti_poll_device(at)) == word) == differs)
         status = fleeti_first((uint32_t)fleeti_back_off(at, &state->config.watch, &tries, &since));
     /* Pairs: fleeti_turn_end (edge 36), fleet_server_share (edge 37), fleet_share_next (edge 38). Lane 0's poll decides, and
@@ -6813,7 +6847,7 @@ FLEET_DEVICE fleet_share fleet_share_open(uint32_t pool)
 /* By the first wave: a tile of a layer whose number is before `end`. */
 FLEET_DEVICE uint32_t fleeti_share_take(fleeti_between_pools *p, uint32_t end, uint32_t *number)
 {
-    for (;;) {
+    for (;;) { /* bounded by the tiles: where a swap fails, another worker took one */
         const uint32_t next = fleeti_first(fleet_load_relaxed_device(&p->taken.word));
         uint32_t got = 0;
         if ((int32_t)(end - next) <= 0) return 0;
@@ -6832,7 +6866,7 @@ FLEET_DEVICE uint32_t fleet_share_next(const fleet_ctx *ctx, fleet_table *t, fle
     fleet_barrier(ctx);
     if (ctx->thread < fleet_wave_size()) {
         share->ran += share->tile != FLEET_NONE;
-        while (!found && !status) {
+        while (!found && !status) { /* loop 28 */
             const uint32_t bell = fleeti_first(fleeti_poll_device(&p->bell.word));
             const uint32_t end = fleeti_first(fleeti_poll_device(&p->handed_out.word));
             /* After that, for a layer that is not lent is handed out after the loan has ended. */
@@ -6915,6 +6949,7 @@ FLEET_DEVICE uint32_t fleet_share_next(const fleet_ctx *ctx, fleet_table *t, fle
     FLEET_DEVICE fleet_status name##_next(const fleet_ctx *ctx, fleet_table *t, uint32_t pool)     \
     {                                                                                              \
         fleet_status status = fleeti_pool_ends_layer(ctx, t, pool);                                \
+        /* loop 29 */                                                                              \
         while (!status) {                                                                          \
             uint32_t next = 0, failed = 0;                                                         \
             if (ctx->thread < fleet_wave_size() && !(failed = fleeti_turn_begin(ctx, t, pool))) {  \
@@ -7064,11 +7099,8 @@ FLEET_DEVICE uint32_t fleeti_claim_state(const fleet_run *run, fleeti_state *sta
     if (stop) {
         fleet_add_relaxed_system(&host->poisoned, 1);
     } else if (aborted) { /* for this launch and later ones */
-        fleet_cas_relaxed_device(&state->stop.word, 0, FLEET_ERROR_ABORTED);
-        fleeti_publish_system(&host->status, FLEET_ERROR_ABORTED);
+        fleeti_run_cannot_begin(state, fleeti_no_event(FLEET_ERROR_ABORTED));
     }
-    if (state->config.ranks && aborted && !stop)
-        fleeti_stop_peers(state, FLEETI_SYSTEM | state->config.rank);
     return !stop && !aborted;
 }
 

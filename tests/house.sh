@@ -12,6 +12,9 @@
 #              line before.
 #   contract   Every name of the section >>contract of fleet_device.h is defined in >>amd, >>nvidia and >>host. The
 #              section has one name a line, at the beginning of the line: in a comment, or as a prototype.
+#   loops      Each loop of device code counts ("for" with a condition and a step, and no poll in the condition), or says in
+#              a comment "bounded by" what, or has a number of the table LOOPS in fleet_device.h ("loop 3"), which names its
+#              function, what ends it, and the test that ends the run inside of it.
 #   words      No comment and no message speaks of threads and kernels as of people (nobody, whoever), or has a word for
 #              which there is a common term (behind for after).
 set -eu
@@ -139,8 +142,74 @@ def check_words(header):
             found(header, i, f"the word \"{m.group(1)}\"")
 
 
-checks = {"words": check_words, "sections": check_sections, "public": check_public, "platform": check_platform, "contract": check_contract}
-of_all = ("platform", "contract")  # checks of all headers at once
+# Where device code begins: a function, or a macro that makes some.
+DEVICE = re.compile(r"(?:FLEET_DEVICE|FLEETI_OUTLINED|FLEET_HOST_DEVICE|FLEET_GLOBAL\(.*?\))\b|#define (?:FLEETI_POLICY|FLEETI_LOOP)\(")
+POLLS = re.compile(r"poll|_load_|_acquire\(|is_full|is_free")  # in the condition of a loop that counts: it may not end
+
+
+def loops(header):
+    """(line, function, tags) of each loop of device code that does not just count; tags: those of its comment."""
+    lines = text[header]
+    code = re.sub(r"/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m.group()), "\n".join(lines), flags=re.S).split("\n")
+    name = macro = body = None
+    for at, line in enumerate(code):
+        if name is None and DEVICE.match(line):
+            head = re.sub(r"^FLEET_GLOBAL\(.*?\)", "", " ".join(code[at:at + 4]))
+            name = re.search(r"\b(fleeti?_\w+|FLEETI_POLICY|FLEETI_LOOP)\s*\(", head)
+            name, macro, body = name.group(1) if name else "?", line.startswith("#"), line.startswith("#")
+        if name is None:
+            continue
+        body = body or "{" in line
+        if body and turns(code, at):
+            comment = re.search(r"(?:/\*(?:(?!\*/).)*\*/\s*)?\Z", "\n".join(lines[max(at - 4, 0):at]).replace("FLEETI_ROLLED", "").replace("\\", "").rstrip() + " ", re.S).group() + lines[at]
+            yield at + 1, name, re.findall(r"\bloop (\d+)\b", comment) + re.findall(r"\bbounded by\b", comment)
+        if line.startswith("}") or (macro and not line.rstrip().endswith("\\")) or (not body and line.endswith(";")) or (not macro and re.search(r"^\S.*\{.*\}$", line)):
+            name = None
+
+
+def turns(code, at):
+    """Whether a loop begins on the line that does not just count."""
+    line, rest = code[at], " ".join(part.strip(" \\") for part in code[at:at + 3])
+    if m := re.search(r"\bfor \(", line):
+        parts = re.match(r"for \([^;]*;([^;]*);([^;]*?)\)", rest[rest.index("for ("):])
+        return not parts or not parts.group(1).strip() or not parts.group(2).strip() or bool(POLLS.search(parts.group(1)))
+    if re.search(r"(?:^|[);] ?)\s*do\b", line):
+        return "} while (0)" not in " ".join(code[at:at + 80]).split("\\  do")[0] or "do {  " not in line
+    return bool(re.search(r"\bwhile \(", line)) and not re.match(r"\s*\} while \(", line) and not re.match(r"\s*do\b", code[at - 1])
+
+
+def check_loops(_):
+    table, manual = {}, "\n".join(text["fleet_device.h"]).split("\n   LOOPS\n")
+    if len(manual) != 2:
+        found("fleet_device.h", 1, "no table LOOPS")
+        return
+    rows = re.findall(r"^ {7,8}(\d+) (\w+)(.*?)(?=^ {7,8}\d+ |\Z)", manual[1].split("\n   ERRORS\n")[0], re.M | re.S)
+    for number, name, row in rows:
+        table[number] = name
+        if " ends " not in row:
+            found("fleet_device.h", 1, f"loop {number}: no word on what ends it")
+        tests = re.findall(r"(tests/[\w/]+\.\w+)(?:, (\w+))?", row)
+        if not tests:
+            found("fleet_device.h", 1, f"loop {number}: no test that ends the run inside of it")
+        for file, test in tests:
+            if test not in open(file).read():
+                found("fleet_device.h", 1, f"loop {number}: {file} has no test {test}")
+    seen = set()
+    for header in text:
+        for line, name, tags in loops(header):
+            if not tags:
+                found(header, line, f"a loop in {name} that neither counts, nor is in the table LOOPS, nor says what it is bounded by")
+            for tag in tags:
+                if tag.isdigit() and table.get(tag) != name:
+                    found(header, line, f"loop {tag} is in {name}, in the table LOOPS in {table.get(tag)}")
+                seen.add(tag)
+        seen |= set(re.findall(r"/\* loop (\d+) of waves of the CPU", "\n".join(text[header])))
+    for number in table.keys() - seen:
+        found("fleet_device.h", 1, f"loop {number} of the table LOOPS is not in the code")
+
+
+checks = {"loops": check_loops, "words": check_words, "sections": check_sections, "public": check_public, "platform": check_platform, "contract": check_contract}
+of_all = ("platform", "contract", "loops")  # checks of all headers at once
 for word in sys.argv[1:] or checks:
     name, _, header = word.partition(":")
     if name not in checks or (header and header not in LINES):

@@ -219,7 +219,7 @@ group_format() {
     done
     check edges edges_have_two_ends
     setup_packages python3:python3
-    check house tests/house.sh sections public platform contract words # how the headers are arranged
+    check house tests/house.sh sections public platform contract loops words # how the headers are arranged
 }
 
 # Each edge of the table in fleet_device.h (EDGES) is named at both of its ends in the code.
@@ -227,7 +227,7 @@ edges_have_two_ends() {
     local edge n=0 ends
     ends=$(sed '/^   EDGES$/,/^   ERRORS$/d' fleet_device.h | cat - fleet.h fleet_sched.h examples/qwen3/*.h examples/qwen3/*/*.h | tr -s '\n *' ' ' |
         grep -oE 'edges? [0-9]+((, | and )[0-9]+)*(, both ends)?' | sed -E 's/edge ([0-9]+), both ends/\1 \1/' | grep -oE '[0-9]+')
-    for edge in $(sed -nE '/^   EDGES$/,/^   ERRORS$/s/^ {7,8}([0-9]+) .*/\1/p' fleet_device.h); do
+    for edge in $(sed -nE '/^   EDGES$/,/^   LOOPS$/s/^ {7,8}([0-9]+) .*/\1/p' fleet_device.h); do
         n=$((n + 1))
         [ "$(grep -cx "$edge" <<<"$ends")" -ge 2 ] || {
             echo "edge $edge has less than two ends in the code"

@@ -44,31 +44,55 @@ FLEET_TILE(other, job)
 {
     return ran(&ctx, args, 1);
 }
-#define JOB_TILES(TILE, P) TILE(P, take) TILE(P, other)
+/* Waits for the host, or for another rank, which do not come. */
+FLEET_TILE(idle, job)
+{
+    FLEET_UNUSED(at);
+    return fleet_idle(&ctx, args->never, 0);
+}
+FLEET_TILE(flagged, job)
+{
+    fleet_quad words;
+    FLEET_UNUSED(at);
+    return fleet_await_flagged(&ctx, (const fleet_quad *)(const void *)args->weights, 1, 0, &words);
+}
+#define JOB_TILES(TILE, P) TILE(P, take) TILE(P, other) TILE(P, idle) TILE(P, flagged)
 #define JOB_STREAMS(TILE, P) TILE(P, take)
 FLEET_DISPATCH_WITH_PIPELINE(job, JOB_TILES, JOB_STREAMS, 4, 1024)
 FLEET_KERNEL(job_kernel, job, 128)
 {
     FLEET_WORKER_LOOP(job);
 }
+/* The first workgroup does not come. */
+FLEET_KERNEL(job_incomplete, job, 128)
+{
+    if (fleet_block_id() == 0) return;
+    FLEET_WORKER_LOOP(job);
+}
 
 typedef struct stand {
     fleet_session s;
     job args;
-    void *weights, *runs;
+    void *weights, *runs, *never;
     fleet_status status;
     uint32_t over;
     pthread_t thread;
 } stand;
 
-static int stand_open(test_run *t, stand *o, const setting *setting, fleet_graph *g,
-                      const fleet_session_desc *desc)
+static int stand_open_with(test_run *t, stand *o, const setting *setting, fleet_graph *g,
+                           const fleet_session_desc *desc, fleet_kernel kernel)
 {
     fleet_session_desc d = *desc;
+    void *never;
     memset(o, 0, sizeof *o);
     d.state = setting_state_desc(setting);
-    NEED_STATUS(fleet_session_open(&o->s, g, &d, FLEET_KERNEL_OF(job_kernel)), FLEET_OK);
+    if (fleet_session_open(&o->s, g, &d, kernel))
+        test_fail(t, __FILE__, __LINE__, "%s: %s", fleet_graph_error(g), o->s.message);
+    if (t->failed_here) return 0;
     fleet_graph_destroy(g);
+    NEED_STATUS(fleet_pinned_alloc(&o->never, &never, 256), FLEET_OK);
+    memset(o->never, 0, 256);
+    o->args.never = (const uint32_t *)never;
     NEED_STATUS(fleet_device_alloc(&o->weights, 1024), FLEET_OK);
     NEED_STATUS(fleet_device_alloc(&o->runs, 256), FLEET_OK);
     NEED_STATUS(fleet_device_clear(o->weights, 1024, NULL), FLEET_OK);
@@ -77,9 +101,15 @@ static int stand_open(test_run *t, stand *o, const setting *setting, fleet_graph
     o->args.runs = (uint32_t *)o->runs;
     return 1;
 }
+static int stand_open(test_run *t, stand *o, const setting *setting, fleet_graph *g,
+                      const fleet_session_desc *desc)
+{
+    return stand_open_with(t, o, setting, g, desc, FLEET_KERNEL_OF(job_kernel));
+}
 static void stand_close(stand *o)
 {
     fleet_session_close(&o->s);
+    fleet_pinned_free(o->never);
     fleet_device_free(o->weights);
     fleet_device_free(o->runs);
 }
@@ -113,6 +143,12 @@ static void does_not_end(test_run *t, const setting *s)
     _exit(1);
 }
 
+/* The deterministic engine knows at once that nothing can come. */
+static int is_deadlock(fleet_host_engine engine, fleet_status status, fleet_status want)
+{
+    return engine == FLEET_ENGINE_DETERMINISTIC && want && status == FLEET_ERROR_DEADLOCK;
+}
+
 /* The ends of a run. */
 typedef enum ending { LAST_STEP, ABORT, LIMIT, ENDINGS } ending;
 
@@ -134,7 +170,7 @@ static int stand_ends(test_run *t, const setting *s, stand *o, ending how, uint6
         usleep(200);
     }
     pthread_join(o->thread, NULL);
-    NEED_STATUS(o->status, want);
+    if (!is_deadlock(s->engine, o->status, want)) NEED_STATUS(o->status, want);
     if (want) NEED_STATUS(fleet_state_recover(&o->s.state, NULL), FLEET_OK);
     return 1;
 }
@@ -160,7 +196,7 @@ static void run_lacking(test_run *t, const setting *s, void *lack_)
     const fleet_dim rows = fleet_symbol(g, "n", 0, (int32_t)most);
     fleet_grid more, steps;
     stand o;
-    uint32_t how;
+    uint32_t how, begin;
     fleet_grid takes = fleet_call_device(
         g, "take", job_take, kind == WAVES_ALONE ? fleet_shape1_of(1) : fleet_shape1(rows), 0);
     setting_mix(s, g, takes, 0);
@@ -183,12 +219,13 @@ static void run_lacking(test_run *t, const setting *s, void *lack_)
                                                    : 1,
                             NULL),
                  FLEET_OK);
+    begin = fleet_state_epoch(&o.s.state);
     for (how = kind == NO_TASK ? ABORT : LAST_STEP; how <= ABORT; how++) {
         o.args.last = how == LAST_STEP ? 3 : 0;
         if (!stand_ends(t, s, &o, (ending)how, 3000000,
                         how == ABORT ? FLEET_ERROR_ABORTED : FLEET_OK))
             return;
-        if (how == LAST_STEP) CHECK_INT(fleet_state_epoch(&o.s.state), 3);
+        if (how == LAST_STEP) CHECK_INT(fleet_state_epoch(&o.s.state), begin + 3);
         if (s->schedule == FLEET_SCHEDULE_STATIC) o.s.launch.steps = 100000000;
     }
     stand_close(&o);
@@ -201,6 +238,305 @@ static void endless_without_work(test_run *t)
         in_settings(t, 3, run_lacking, &l);
         if (t->failed_here) printf("    lack %u\n", kind);
     }
+}
+
+/* ---- waits for what never comes ---- */
+
+/* The end of a run that waits: it is aborted, or its limit passes. */
+static int both_endings(test_run *t, const setting *s, stand *o, fleet_status late)
+{
+    o->s.launch.limit_ns = PATIENCE_NS;
+    if (!stand_ends(t, s, o, ABORT, 3000000, FLEET_ERROR_ABORTED)) return 0;
+    o->s.launch.limit_ns = LIMIT_NS;
+    return !late || stand_ends(t, s, o, LIMIT, 0, late);
+}
+
+/* An event to which the host does not arrive: the tasks that wait for it, and all others, which wait for the end of the
+   step, for a task or for a mailbox; with `finish` also the ends of queues. */
+static void run_owed(test_run *t, const setting *s_, void *tile_)
+{
+    const uint32_t tile = *(const uint32_t *)tile_;
+    const setting s = setting_for_outside(s_, 1u << 1);
+    fleet_session_desc d = desc_of(&s);
+    fleet_graph *g = fleet_graph_create(NULL);
+    const fleet_etensor owed = fleet_event_tensor(g, "owed", fleet_shape0(), FLEET_COUNT_DERIVED);
+    const fleet_grid waits = fleet_call_device(g, "waits", tile, fleet_shape1_of(2), 0);
+    const fleet_grid others = fleet_call_device(g, "others", job_take, fleet_shape1_of(5), 0);
+    stand o;
+    setting_mix(&s, g, waits, 0);
+    setting_mix(&s, g, others, 1);
+    fleet_event_external(g, owed, FLEET_EXTERNAL_NOTIFIES, 1, FLEET_SCOPE_DEVICE);
+    fleet_in_edge(g, waits, owed, "i->");
+    d.launch.steps = 3;
+    d.launch.finish = 1;
+    if (!stand_open(t, &o, &s, g, &d)) return;
+    (void)both_endings(t, &s, &o, FLEET_ERROR_TIMEOUT);
+    stand_close(&o);
+}
+static void schedules(test_run *t)
+{
+    static uint32_t tiles[] = {job_take, job_other};
+    uint32_t i;
+    for (i = 0; i < 2 && !t->failed_here; i++) in_settings(t, 3, run_owed, &tiles[i]);
+}
+
+/* A tile that waits for the host, which has no limit, or for data of another rank. */
+static void run_idle(test_run *t, const setting *s, void *tile_)
+{
+    const uint32_t tile = *(const uint32_t *)tile_;
+    fleet_session_desc d = desc_of(s);
+    fleet_graph *g = fleet_graph_create(NULL);
+    stand o;
+    const fleet_grid all = fleet_call_device(g, "waits", tile, fleet_shape1_of(1), 0);
+    setting_mix(s, g, all, 0);
+    fleet_call_device(g, "other", job_other, fleet_shape1_of(3), 0);
+    d.launch.steps = 3;
+    if (!stand_open(t, &o, s, g, &d)) return;
+    (void)both_endings(t, s, &o, tile == job_idle ? FLEET_OK : FLEET_ERROR_TIMEOUT);
+    stand_close(&o);
+}
+static void idle_tiles(test_run *t)
+{
+    static uint32_t tiles[] = {job_idle, job_flagged};
+    uint32_t i;
+    for (i = 0; i < 2 && !t->failed_here; i++) in_settings(t, 1, run_idle, &tiles[i]);
+}
+
+/* A worker that waits in its first task, and a scheduler that has more for it than its mailbox holds. */
+static void run_room(test_run *t, const setting *s, void *unused)
+{
+    fleet_session_desc d = desc_of(s);
+    fleet_graph *g = fleet_graph_create(NULL);
+    stand o;
+    (void)unused;
+    if (s->schedule != FLEET_SCHEDULE_CHIPLET) {
+        fleet_graph_destroy(g);
+        return;
+    }
+    fleet_call_device(g, "waits", job_idle, fleet_shape1_of(1), 0);
+    fleet_call_device(g, "other", job_other, fleet_shape1_of(200), 0);
+    d.launch.steps = 3;
+    if (!stand_open(t, &o, s, g, &d)) return;
+    (void)both_endings(t, s, &o, FLEET_OK);
+    stand_close(&o);
+}
+static void room_in_a_mailbox(test_run *t)
+{
+    in_settings(t, 1, run_room, NULL);
+}
+
+/* A launch of which a workgroup is not there. */
+static void run_incomplete(test_run *t, const setting *s, void *unused)
+{
+    uint32_t how;
+    (void)unused;
+    for (how = ABORT; how <= LIMIT && !t->failed_here; how++) {
+        fleet_session_desc d = desc_of(s);
+        fleet_graph *g = fleet_graph_create(NULL);
+        stand o;
+        fleet_call_device(g, "other", job_other, fleet_shape1_of(5), 0);
+        d.launch.limit_ns = how == ABORT ? PATIENCE_NS : LIMIT_NS;
+        if (!stand_open_with(t, &o, s, g, &d, FLEET_KERNEL_OF(job_incomplete))) return;
+        (void)stand_ends(t, s, &o, (ending)how, 3000000,
+                         how == ABORT ? FLEET_ERROR_ABORTED : FLEET_ERROR_RESIDENCY);
+        stand_close(&o);
+    }
+}
+static void residency(test_run *t)
+{
+    in_settings(t, 1, run_incomplete, NULL);
+}
+
+/* ---- each loop alone ---- */
+
+typedef enum loop_kind {
+    POLL_UNTIL,
+    RING_TAKE,
+    CONSUMER_OPEN,
+    STAGES_WAIT,
+    AWAIT_COPY,
+    AWAIT_STAGE,
+    BEGIN_TASK,
+    AWAIT_BEGUN,
+    AWAIT_STEP,
+    LOOP_KINDS
+} loop_kind;
+typedef enum end_kind { BY_STOP, BY_QUIT, BY_ABORT, BY_LIMIT, END_KINDS } end_kind;
+
+typedef struct lone {
+    uint32_t
+        *words; /* [0] a counter; [32] the stop word; [64] what has ended; [128] a ready ring */
+    uint32_t *abort; /* the host's */
+    const char *weights;
+    uint32_t kind, how;
+    uint64_t limit_ticks;
+} lone;
+
+#define LONE_STAGES 2u
+/* By the last wave of the workgroup, the producer. Returns whether it has been told that the run ends. */
+FLEET_DEVICE uint32_t produces_for_ever(const lone *l, const fleeti_pipeline *ring)
+{
+    fleet_producer p;
+    __builtin_memset(&p, 0, sizeof p);
+    p.ring = *ring;
+    p.waves = 1;
+    if (l->kind == BEGIN_TASK) return !fleeti_producer_begin_task(&p, FLEETI_PIPELINE_TASKS);
+    if (l->kind == CONSUMER_OPEN) return 1;
+    if (!fleeti_producer_begin_task(&p, 0)) return 0;
+    if (l->kind == AWAIT_BEGUN) return !fleet_producer_await_task(&p);
+    if (l->kind == AWAIT_STEP) {
+        p.step = l->words, p.step_want = 1;
+        return !fleet_producer_await_step(&p);
+    }
+    if (l->kind == AWAIT_COPY) { /* of a stage that has not been filled */
+        fleeti_producer_await_copy(&p, 0, 0);
+        return p.status == FLEET_ERROR_TIMEOUT;
+    }
+    if (l->kind == AWAIT_STAGE) {
+        uint32_t i;
+        for (i = 0; i < LONE_STAGES + 1; i++) fleet_producer_copy(&p, l->weights, 1024);
+        return p.over && fleeti_producer_end(&p) == FLEET_OK;
+    }
+    return 1;
+}
+FLEET_DEVICE fleet_status waits_for_ever(const lone *l, const fleeti_pipeline *ring)
+{
+    fleet_watch watch;
+    fleeti_wait_diagnostics seen;
+    fleeti_counters c;
+    uint32_t value;
+    watch.stop = l->words + 32, watch.host_abort = l->abort, watch.limit_ticks = l->limit_ticks;
+    watch.idle = NULL, watch.peers = NULL;
+    c.device = l->words, c.system = NULL;
+    if (l->kind == POLL_UNTIL) return fleeti_poll_until(c, 0, 1, &watch, &seen);
+    if (l->kind == RING_TAKE)
+        return fleeti_ring_take((fleeti_ring *)(void *)(l->words + 128), 7, 0, &watch, &value);
+    if (l->kind == CONSUMER_OPEN || l->kind == STAGES_WAIT) {
+        fleet_ctx ctx;
+        fleet_consumer consumer;
+        __builtin_memset(&ctx, 0, sizeof ctx);
+        ctx.pipeline = *ring;
+        ctx.pipeline_tag = 1;
+        ctx.self = fleeti_thread_now();
+        ctx.self.has_producer = 1;
+        consumer = fleet_consumer_open(&ctx);
+        if (fleet_stage_acquire(&consumer)) return FLEET_OK;
+        return fleet_consumer_status(&consumer);
+    }
+    /* The producer waits: this wave would run its tiles. */
+    if (l->how == BY_QUIT) {
+        uint32_t n = 0;
+        while (n < 300) fleeti_pause_outside(&n);
+        fleeti_pipeline_failed(ring, FLEET_ERROR_ABORTED);
+    }
+    return FLEET_ERROR_ABORTED;
+}
+/* The second workgroup ends what the first one does. */
+FLEET_GLOBAL(256) void alone(lone l)
+{
+    const uint32_t producer = fleet_wave_count() - 1;
+    uint32_t status = 0, n = 0;
+    fleeti_pipeline ring = fleeti_pipeline_of(fleeti_dynamic_lds(), LONE_STAGES, 1024);
+    if (fleet_block_id() == 1) {
+        if (fleet_wave_id() != 0) return;
+        while (n < 300) fleeti_pause_outside(&n);
+        if (l.how == BY_STOP && fleet_lane() == 0)
+            fleet_store_relaxed_device(l.words + 32, FLEET_ERROR_ABORTED);
+        if (l.how == BY_ABORT && fleet_lane() == 0) fleet_store_relaxed_system(l.abort, 1);
+        return;
+    }
+    fleeti_pipeline_init(&ring, l.limit_ticks, l.words + 32, 1);
+    fleet_block_barrier();
+    if (fleet_wave_id() == producer)
+        status = produces_for_ever(&l, &ring) ? 1 : 2;
+    else if (fleet_wave_id() == 0)
+        status = (uint32_t)waits_for_ever(&l, &ring);
+    if (fleet_lane() == 0 && fleet_wave_id() == producer) l.words[65] = status;
+    if (fleet_lane() == 0 && fleet_wave_id() == 0) l.words[64] = status;
+}
+FLEET_THUNK1(alone, lone)
+
+typedef struct lone_run {
+    lone l;
+    fleet_kernel_desc d;
+    fleet_status status;
+    uint32_t over, found[2];
+} lone_run;
+static void *lone_thread(void *run_)
+{
+    lone_run *r = (lone_run *)run_;
+    void *args[1];
+    args[0] = &r->l;
+    r->status = fleet_kernel_launch(FLEET_KERNEL_OF(alone), args, &r->d);
+    if (!r->status) r->status = fleet_to_host(r->found, r->l.words + 64, sizeof r->found, NULL);
+    __atomic_store_n(&r->over, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+static void run_alone(test_run *t, fleet_host_engine engine, uint32_t kind, uint32_t how)
+{
+    const uint64_t since = now_ns();
+    const fleet_status want = how == BY_LIMIT ? FLEET_ERROR_TIMEOUT : FLEET_ERROR_ABORTED;
+    lone_run r;
+    void *words, *weights, *abort_word, *abort_device;
+    pthread_t thread;
+    memset(&r, 0, sizeof r);
+    CHECK_STATUS(fleet_device_alloc(&words, 4096), FLEET_OK);
+    CHECK_STATUS(fleet_device_alloc(&weights, 4096), FLEET_OK);
+    CHECK_STATUS(fleet_device_clear(words, 4096, NULL), FLEET_OK);
+    CHECK_STATUS(fleet_device_clear(weights, 4096, NULL), FLEET_OK);
+    CHECK_STATUS(fleet_pinned_alloc(&abort_word, &abort_device, 256), FLEET_OK);
+    memset(abort_word, 0, 256);
+    r.l.words = (uint32_t *)words, r.l.abort = (uint32_t *)abort_device;
+    r.l.weights = (const char *)weights;
+    r.l.kind = kind, r.l.how = how;
+    r.l.limit_ticks = (how == BY_LIMIT ? LIMIT_NS : PATIENCE_NS) / FLEETI_CLOCK_NS;
+    r.d = fleet_kernel_desc_default();
+    r.d.blocks = 2, r.d.threads = 128 + FLEET_PRODUCER_THREADS;
+    r.d.lds_bytes = FLEETI_PIPELINE_BYTES(LONE_STAGES, 1024);
+    r.d.host.engine = engine, r.d.host.seed = 1, r.d.host.waves = 2;
+    CHECK(!pthread_create(&thread, NULL, lone_thread, &r));
+    while (!__atomic_load_n(&r.over, __ATOMIC_ACQUIRE)) {
+        if (now_ns() - since > PATIENCE_NS) {
+            test_fail(t, __FILE__, __LINE__, "loop %u does not end by %u", kind, how);
+            fflush(stdout);
+            _exit(1);
+        }
+        usleep(200);
+    }
+    pthread_join(thread, NULL);
+    fleet_pinned_free(abort_word);
+    fleet_device_free(words), fleet_device_free(weights);
+    if (!is_deadlock(engine, r.status, want)) CHECK_STATUS(r.status, FLEET_OK);
+    if (r.status) return;
+    if (kind == POLL_UNTIL || kind == RING_TAKE || kind == CONSUMER_OPEN || kind == STAGES_WAIT)
+        CHECK_STATUS((fleet_status)r.found[0], want);
+    CHECK_INT(r.found[1], 1);
+}
+static void loops(test_run *t, uint32_t first, uint32_t last)
+{
+    fleet_host_engine engine, last_engine;
+    uint32_t kind, how;
+    setting_engines(&engine, &last_engine);
+    for (; engine <= last_engine; engine = (fleet_host_engine)(engine + 1))
+        for (kind = first; kind <= last; kind++)
+            for (how = 0; how < END_KINDS && !t->failed_here; how++) {
+                const int waits = kind == POLL_UNTIL || kind == RING_TAKE;
+                const int consumes = kind == CONSUMER_OPEN || kind == STAGES_WAIT;
+                if (how == BY_QUIT && (waits || consumes || kind == AWAIT_COPY)) continue;
+                if (how == BY_ABORT && !waits) continue;
+                if (how == BY_LIMIT && !waits && !consumes && kind != AWAIT_COPY) continue;
+                if (how == BY_STOP && kind == AWAIT_COPY) continue;
+                run_alone(t, engine, kind, how);
+                if (t->failed_here) printf("    loop %u, by %u\n", kind, how);
+            }
+}
+static void waits(test_run *t)
+{
+    loops(t, POLL_UNTIL, RING_TAKE);
+}
+static void pipelines(test_run *t)
+{
+    loops(t, CONSUMER_OPEN, AWAIT_STEP);
 }
 
 /* ---- a server whose host does not do its part ---- */
@@ -423,6 +759,12 @@ static void no_boundary_waits_for_a_full_ring(test_run *t)
 
 static void all(test_run *t)
 {
+    TEST(waits);
+    TEST(pipelines);
+    TEST(schedules);
+    TEST(idle_tiles);
+    TEST(room_in_a_mailbox);
+    TEST(residency);
     TEST(endless_without_work);
     TEST(a_second_release_gives_no_room);
     TEST(a_client_that_stalls_holds_up_no_other);
