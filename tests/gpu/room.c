@@ -73,7 +73,8 @@ static void run_in_room(test_run *t, const answers *a)
 }
 
 /* In a process of its own: a runtime reads its environment once. */
-static void in_room(test_run *t, const answers *a)
+typedef void (*run_fn)(test_run *t, const answers *a);
+static void in_process(test_run *t, run_fn run, const answers *a)
 {
     int status = 0;
     pid_t child;
@@ -87,7 +88,7 @@ static void in_room(test_run *t, const answers *a)
             if (a->cooperative) setenv("AMDSIM_COOPERATIVE", a->cooperative, 1);
             if (a->masked) setenv("AMDSIM_MASKED", a->masked, 1);
         }
-        run_in_room(t, a);
+        run(t, a);
         fflush(stdout);
         _exit(t->failed_here != 0);
     }
@@ -95,6 +96,11 @@ static void in_room(test_run *t, const answers *a)
     if (!WIFEXITED(status) || (WEXITSTATUS(status) && WEXITSTATUS(status) != 1))
         test_fail(t, __FILE__, __LINE__, "the process ended with %x", (unsigned)status);
     t->failed_here |= status != 0; /* it has said why */
+}
+
+static void in_room(test_run *t, const answers *a)
+{
+    in_process(t, run_in_room, a);
 }
 
 static answers truth(void)
@@ -154,12 +160,113 @@ static void too_many_workers_are_refused_unless_told(test_run *t)
 #endif
 }
 
+/* ---- a green context ---- */
+
+#if defined(FLEET_CUDA) && CUDART_VERSION >= 12050
+#include <cuda.h>
+
+/* Calls a function of the driver, which the program does not link. */
+static void *driver(const char *name)
+{
+    enum cudaDriverEntryPointQueryResult found;
+    void *function = NULL;
+    if (cudaGetDriverEntryPointByVersion(name, &function, 12040, cudaEnableDefault, &found) ||
+        found != cudaDriverEntryPointSuccess)
+        return NULL;
+    return function;
+}
+#define DRIVER(name) ((decltype(&name))driver(#name))
+
+static uint32_t units_of(const fleet_topology *chip)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < chip->chiplets; k++) n += chip->units[k];
+    return n;
+}
+
+/* lds: so much that an SM holds one workgroup. */
+static void run_on(test_run *t, fleet_stream stream, const fleet_topology *chip, uint32_t lds,
+                   fleet_status want, const char *says)
+{
+    fleet_session_desc d = fleet_session_desc_default();
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_session s;
+    char text[2048];
+    tally args;
+    fleet_call_device(g, "count", 0, fleet_shape1_of(TASKS), 0);
+    if (chip) d.plan.topology = *chip;
+    d.launch.stream = stream, d.launch.lds_bytes = lds;
+    CHECK_STATUS(fleet_session_open(&s, g, &d, FLEET_KERNEL_OF(tally_kernel)), FLEET_OK);
+    args.runs = (uint32_t *)fleet_session_alloc(&s, TASKS * sizeof(uint32_t));
+    CHECK_STATUS(fleet_session_run(&s, &args, sizeof args), want);
+    CHECK_STATUS(fleet_session_wait(&s), want);
+    fleet_session_report(&s, text, sizeof text);
+    if (says) CHECK_TEXT(text, says);
+    fleet_session_close(&s);
+    fleet_graph_destroy(g);
+}
+
+#define GREEN_SMS 64
+static void run_in_green_context(test_run *t, const answers *a)
+{
+    fleet_topology whole, part;
+    CUdevResource all, group, rest;
+    CUdevResourceDesc desc;
+    CUgreenCtx green;
+    CUcontext context, before;
+    CUstream stream;
+    unsigned groups = 1;
+    uint32_t lds;
+    char says[128];
+    (void)a;
+    CHECK_STATUS(fleet_topology_query(&whole), FLEET_OK);
+    if (units_of(&whole) <= GREEN_SMS || !driver("cuGreenCtxStreamCreate")) {
+        printf("skip a_green_context_is_what_it_has: needs more than %d SMs, and CUDA 12.5\n",
+               GREEN_SMS);
+        return;
+    }
+    CHECK(!DRIVER(cuDeviceGetDevResource)(0, &all, CU_DEV_RESOURCE_TYPE_SM));
+    CHECK(!DRIVER(cuDevSmResourceSplitByCount)(&group, &groups, &all, &rest, 0, GREEN_SMS));
+    CHECK(!DRIVER(cuDevResourceGenerateDesc)(&desc, &group, 1));
+    CHECK(!DRIVER(cuGreenCtxCreate)(&green, desc, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+    CHECK(!DRIVER(cuGreenCtxStreamCreate)(&stream, green, CU_STREAM_NON_BLOCKING, 0));
+    lds = whole.lds_bytes * 3 / 4 / 1024 * 1024;
+    /* By the stream. */
+    CHECK_STATUS(fleet_topology_query_stream(&part, (fleet_stream)stream), FLEET_OK);
+    CHECK_INT(units_of(&part), group.sm.smCount);
+    CHECK_STATUS(fleet_topology_query(&part), FLEET_OK);
+    CHECK_INT(units_of(&part), units_of(&whole));
+    run_on(t, (fleet_stream)stream, NULL, lds, FLEET_OK, NULL);
+    snprintf(says, sizeof says,
+             "%u workgroups are more than 1 on each of %u CUs or SMs (the device has %u)",
+             units_of(&whole), group.sm.smCount, units_of(&whole));
+    run_on(t, (fleet_stream)stream, &whole, lds, FLEET_ERROR_TOO_MANY_WORKERS, says);
+    /* By the current context. */
+    CHECK(!DRIVER(cuCtxGetCurrent)(&before));
+    CHECK(!DRIVER(cuCtxFromGreenCtx)(&context, green));
+    CHECK(!DRIVER(cuCtxSetCurrent)(context));
+    CHECK_STATUS(fleet_topology_query(&part), FLEET_OK);
+    CHECK_INT(units_of(&part), group.sm.smCount);
+    run_on(t, NULL, NULL, lds, FLEET_OK, NULL);
+    CHECK(!DRIVER(cuCtxSetCurrent)(before));
+    run_on(t, NULL, NULL, lds, FLEET_OK, NULL); /* on the whole device */
+}
+static void a_green_context_is_what_it_has(test_run *t)
+{
+    const answers a = truth();
+    in_process(t, run_in_green_context, &a);
+}
+#endif
+
 static void list(test_run *t)
 {
     TEST(a_query_that_answers_0_is_not_believed);
     TEST(launches_are_ordinary_where_none_is_cooperative);
     TEST(a_masked_device_is_what_is_left);
     TEST(too_many_workers_are_refused_unless_told);
+#if defined(FLEET_CUDA) && CUDART_VERSION >= 12050
+    TEST(a_green_context_is_what_it_has);
+#endif
 }
 
 TEST_MAIN(list)
