@@ -930,7 +930,7 @@ hip_settings() { # FILE
     seeds=$(seq 20)
     case ${FLEET_DEEP:+deep}:$1 in
     deep:*) ;;
-    *:examples/0[5-9]_* | *:examples/1*_* | */baseline.c | */events.c | */failures.c | */faults.c | */finish.c | */linear.c | */order.c | */papers.c | */plain.c | */products.c | */random.c | */shapes.c | */steps.c | */stream.c | */symbols.c | */tensors.c | */trace.c)
+    *:examples/0[5-9]_* | *:examples/1*_* | */baseline.c | */events.c | */failures.c | */faults.c | */finish.c | */linear.c | */order.c | */papers.c | */plain.c | */products.c | */random.c | */room.c | */session.c | */shapes.c | */steps.c | */stream.c | */symbols.c | */tensors.c | */trace.c)
         seeds=$(seq 6) short=yes
         ;;
     esac
