@@ -930,13 +930,13 @@ hip_settings() { # FILE
     seeds=$(seq 20)
     case ${FLEET_DEEP:+deep}:$1 in
     deep:*) ;;
-    *:examples/0[5-9]_* | *:examples/1*_* | */baseline.c | */events.c | */failures.c | */faults.c | */finish.c | */linear.c | */order.c | */papers.c | */plain.c | */products.c | */random.c | */room.c | */session.c | */shapes.c | */steps.c | */stream.c | */symbols.c | */tensors.c | */trace.c)
+    *:examples/0[5-9]_* | *:examples/1*_* | */baseline.c | */endings.c | */events.c | */failures.c | */faults.c | */finish.c | */linear.c | */order.c | */papers.c | */plain.c | */products.c | */random.c | */room.c | */session.c | */shapes.c | */steps.c | */stream.c | */symbols.c | */tensors.c | */trace.c)
         seeds=$(seq 6) short=yes
         ;;
     esac
     case ${FLEET_DEEP:+deep}:$1 in
     deep:*) ;;
-    *:examples/07_* | *:examples/10_* | */failures.c | */finish.c | */pools.c | */server.c | */shapes.c | */steps.c | */stream.c | */symbols.c | */tensors.c) seeds="2 4 5" short=yes ;;
+    *:examples/07_* | *:examples/10_* | */endings.c | */failures.c | */finish.c | */pools.c | */server.c | */shapes.c | */steps.c | */stream.c | */symbols.c | */tensors.c) seeds="2 4 5" short=yes ;;
     esac
     [ -n "$hip_runtime" ] || seeds="1 2 3"
     for seed in $seeds; do
