@@ -223,7 +223,9 @@ KERNEL messages_pop(fleet_ring *ring, uint32_t *messages, uint32_t *popped)
 KERNEL fail_residency(fleeti_state *state, const uint32_t *status)
 {
     fleet_store_relaxed_system(&state->config.host->resident_found, 1);
-    fleeti_residency_fail(state, *status);
+    fleeti_wait_diagnostics seen = {};
+    seen.status = (fleet_status)*status;
+    fleeti_residency_fail(state, seen);
 }
 
 /* ---- the worker loop ------------------------------------------------------------------------------- */
