@@ -920,8 +920,6 @@ typedef struct fleeti_pipeline {
 /* ---- types that each backend defines, and what it may use of the core ---- */
 
 typedef struct fleeti_thread fleeti_thread;
-typedef struct fleeti_parked fleeti_parked;
-typedef struct fleeti_parked_pointer fleeti_parked_pointer;
 typedef struct fleeti_pinned fleeti_pinned;
 typedef struct fleeti_async_copy fleeti_async_copy;
 typedef struct fleeti_copies fleeti_copies;
@@ -945,11 +943,10 @@ FLEET_DEVICE uint32_t fleeti_broadcast(fleeti_thread self, uint32_t value, uint3
      FLEETI_PARK                (type, name): defines const type *name(const type *), which the whole workgroup calls with
                                 equal values; it keeps them where they take no registers
      FLEETI_PARKED_BYTES        (type): bytes of static LDS that this takes
+     FLEETI_GLOBAL_POINTER      (type): a pointer to what lies in global memory
    Types:
      fleeti_thread              the calling thread in its workgroup, passed from function to function. `has_producer`, a
                                 constant, is 1 where the last wave is a weight pipeline's producer and in no group
-     fleeti_parked              a uniform value that is seldom read
-     fleeti_parked_pointer      the same for a pointer to device memory
      fleeti_pinned              sixteen words that a whole group holds
      fleeti_async_copy          a copy of 16 bytes to LDS in flight
      fleeti_copies              the producer's copies in flight
@@ -998,6 +995,8 @@ FLEET_DEVICE uint32_t fleeti_broadcast(fleeti_thread self, uint32_t value, uint3
 
 /* Tells the compiler that the value is the same in all lanes. */
 FLEET_DEVICE uint32_t fleeti_uniform(uint32_t value);
+/* The same for an address. */
+FLEET_DEVICE uintptr_t fleeti_uniform_address(const void *at);
 /* Lane 0's value. */
 FLEET_DEVICE uint32_t fleeti_first(uint32_t value);
 /* 1 if the value is not 0 in any lane. */
@@ -1007,10 +1006,6 @@ FLEET_DEVICE uint32_t fleeti_ballot(uint32_t value);
 FLEET_DEVICE uint32_t fleeti_shuffle(uint32_t value, uint32_t lane);
 /* The number of bits that are set. */
 FLEET_DEVICE uint32_t fleeti_popcount32(uint32_t bits);
-FLEET_DEVICE uint32_t fleeti_parked_value(fleeti_parked parked);
-FLEET_DEVICE fleeti_parked fleeti_parked_of(uint32_t value);
-FLEET_DEVICE const void *fleeti_parked_address(fleeti_parked_pointer parked);
-FLEET_DEVICE fleeti_parked_pointer fleeti_parked_pointer_to(const void *at);
 
 /* ---- the calling thread ---- */
 
@@ -1182,6 +1177,7 @@ FLEET_DEVICE void fleeti_stage_reclaim(const fleeti_pipeline *s, uint32_t stage,
         return value;                                                                              \
     }
 #define FLEETI_PARKED_BYTES(type) 0u
+#define FLEETI_GLOBAL_POINTER(type) __attribute__((address_space(1))) type *
 
 /* ---- amd: identity ---- */
 
@@ -1237,37 +1233,9 @@ FLEET_DEVICE uint32_t fleeti_popcount32(uint32_t bits)
 {
     return (uint32_t)__builtin_popcount(bits);
 }
-/* It lies in a vector register, since scalar registers are few. Empty assembly keeps it there. The copy itself is the
-   compiler's, which keeps wait states between v_readfirstlane and it, as it does not around assembly. */
-struct fleeti_parked {
-    uint32_t value;
-};
-FLEET_DEVICE uint32_t fleeti_parked_value(fleeti_parked parked)
+FLEET_DEVICE uintptr_t fleeti_uniform_address(const void *at)
 {
-    return fleeti_uniform(parked.value);
-}
-FLEET_DEVICE fleeti_parked fleeti_parked_of(uint32_t value)
-{
-    fleeti_parked parked;
-    parked.value = value;
-    __asm__("" : "+v"(parked.value));
-    return parked;
-}
-struct fleeti_parked_pointer {
-    fleeti_parked low, high;
-};
-FLEET_DEVICE const void *fleeti_parked_address(fleeti_parked_pointer parked)
-{
-    uint64_t high = fleeti_parked_value(parked.high);
-    uintptr_t at = (uintptr_t)(high << 32 | fleeti_parked_value(parked.low));
-    return (const void *)(__attribute__((address_space(1))) const void *)at;
-}
-FLEET_DEVICE fleeti_parked_pointer fleeti_parked_pointer_to(const void *at)
-{
-    fleeti_parked_pointer parked;
-    parked.low = fleeti_parked_of((uint32_t)(uintptr_t)at);
-    parked.high = fleeti_parked_of((uint32_t)((uint64_t)(uintptr_t)at >> 32));
-    return parked;
+    return FLEETI_SCALAR64((uintptr_t)at);
 }
 FLEET_DEVICE uint32_t fleet_wave_id(void)
 {
@@ -2121,6 +2089,7 @@ FLEET_DEVICE void fleeti_stage_reclaim(const fleeti_pipeline *s, uint32_t stage,
             fleeti_lds_kept((uint32_t)__cvta_generic_to_shared(&parked)));                         \
     }
 #define FLEETI_PARKED_BYTES(type) sizeof(type)
+#define FLEETI_GLOBAL_POINTER(type) type *
 
 /* ---- nvidia: identity ---- */
 
@@ -2160,31 +2129,9 @@ FLEET_DEVICE uint32_t fleeti_popcount32(uint32_t bits)
 {
     return (uint32_t)__popc(bits);
 }
-struct fleeti_parked {
-    uint32_t value;
-};
-FLEET_DEVICE uint32_t fleeti_parked_value(fleeti_parked parked)
+FLEET_DEVICE uintptr_t fleeti_uniform_address(const void *at)
 {
-    return parked.value;
-}
-FLEET_DEVICE fleeti_parked fleeti_parked_of(uint32_t value)
-{
-    fleeti_parked parked;
-    parked.value = value;
-    return parked;
-}
-struct fleeti_parked_pointer {
-    const void *at;
-};
-FLEET_DEVICE const void *fleeti_parked_address(fleeti_parked_pointer parked)
-{
-    return parked.at;
-}
-FLEET_DEVICE fleeti_parked_pointer fleeti_parked_pointer_to(const void *at)
-{
-    fleeti_parked_pointer parked;
-    parked.at = at;
-    return parked;
+    return (uintptr_t)at;
 }
 FLEET_DEVICE uint32_t fleet_wave_id(void)
 {
@@ -2974,6 +2921,7 @@ FLEET_C_END
         return value;                                                                              \
     }
 #define FLEETI_PARKED_BYTES(type) 0u
+#define FLEETI_GLOBAL_POINTER(type) type *
 
 /* ---- host: identity ---- */
 
@@ -3013,31 +2961,9 @@ FLEET_DEVICE uint32_t fleeti_popcount32(uint32_t bits)
 {
     return (uint32_t)__builtin_popcount(bits);
 }
-struct fleeti_parked {
-    uint32_t value;
-};
-FLEET_DEVICE uint32_t fleeti_parked_value(fleeti_parked parked)
+FLEET_DEVICE uintptr_t fleeti_uniform_address(const void *at)
 {
-    return parked.value;
-}
-FLEET_DEVICE fleeti_parked fleeti_parked_of(uint32_t value)
-{
-    fleeti_parked parked;
-    parked.value = value;
-    return parked;
-}
-struct fleeti_parked_pointer {
-    const void *at;
-};
-FLEET_DEVICE const void *fleeti_parked_address(fleeti_parked_pointer parked)
-{
-    return parked.at;
-}
-FLEET_DEVICE fleeti_parked_pointer fleeti_parked_pointer_to(const void *at)
-{
-    fleeti_parked_pointer parked;
-    parked.at = at;
-    return parked;
+    return (uintptr_t)at;
 }
 FLEET_DEVICE uint32_t fleet_wave_id(void)
 {

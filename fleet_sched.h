@@ -1535,63 +1535,66 @@ FLEET_DEVICE fleet_failure *fleeti_failures(fleeti_host *host)
 #if defined(FLEET_TRACE)
 /* What a wave keeps to record its tasks. */
 typedef struct fleeti_tracer {
-    fleeti_parked_pointer records; /* of this worker */
-    fleeti_parked room;            /* their number; 0: no trace */
+    FLEETI_GLOBAL_POINTER(fleeti_trace_record) records; /* of this worker */
+    uint32_t room;                                      /* their number; 0: no trace */
     /* the same in the first wave, which records the tasks of the workgroup; else 0 */
-    fleeti_parked lead;
-    fleeti_parked first_step;
-    fleeti_parked skip; /* tasks acquired, less the records for them: ends of steps have none */
+    uint32_t lead;
+    uint32_t first_step;
+    uint32_t skip; /* tasks acquired, less the records for them: ends of steps have none */
     /* wavefront-tasks: the record of this wave's next one; the descriptor of that in hand */
-    fleeti_parked batch, desc;
-    fleeti_parked low, high; /* when the task in hand was acquired */
-    fleeti_parked begun, ended;
+    uint32_t batch, desc;
+    uint32_t low, high; /* when the task in hand was acquired */
+    uint32_t begun, ended;
 } fleeti_tracer;
 #endif
 
 /* What does not change while the worker runs, and is the same in all threads of the workgroup. On NVIDIA it lies in
    LDS: tiles need the registers, and a spilled one costs more than a load from LDS. */
 typedef struct fleeti_fixed {
-    fleeti_parked_pointer state;
-    fleeti_parked role; /* FLEETI_ROLE_... */
-    fleeti_parked_pointer counters;
-    /* the plan and its tables; fleeti_plan_of, fleeti_tasks_of and so on */
-    fleeti_parked_pointer plan, tasks, waits, notifies;
+    FLEETI_GLOBAL_POINTER(fleeti_state) state;
+    uint32_t role; /* FLEETI_ROLE_... */
+    FLEETI_GLOBAL_POINTER(uint32_t) counters;
+    FLEETI_GLOBAL_POINTER(const fleet_plan) plan;
+    /* the plan's tables */
+    FLEETI_GLOBAL_POINTER(const fleet_task) tasks;
+    FLEETI_GLOBAL_POINTER(const fleeti_wait) waits;
+    FLEETI_GLOBAL_POINTER(const fleeti_notify) notifies;
     /* CHIPLET: the worker's own; of a scheduler: that of its chiplet's first worker */
-    fleeti_parked_pointer mailbox;
-    fleeti_parked chiplets, steps;
-    fleeti_parked blocks;       /* of this launch */
-    fleeti_parked line;         /* fleeti_chiplet_line */
-    fleeti_parked epoch_offset; /* epoch of the state less that of the bucket */
+    FLEETI_GLOBAL_POINTER(fleeti_mailbox) mailbox;
+    uint32_t chiplets, steps;
+    uint32_t blocks;       /* of this launch */
+    uint32_t line;         /* fleeti_chiplet_line */
+    uint32_t epoch_offset; /* epoch of the state less that of the bucket */
     /* its chiplet, its number there, and the number of workers there */
-    fleeti_parked chiplet, worker, workers;
-    fleeti_parked id;           /* its number among all */
-    fleeti_parked first, count; /* the worker's queue; under CHIPLET the chiplet's */
-    fleeti_parked looks_ahead;  /* of fleeti_static_look_ahead */
-    fleeti_parked_pointer args; /* of the kernel's tiles */
-    fleeti_parked lds_bytes;
-    fleeti_parked launch_error; /* FLEET_ERROR_...: this kernel cannot run the launch */
+    uint32_t chiplet, worker, workers;
+    uint32_t id;                            /* its number among all */
+    uint32_t first, count;                  /* the worker's queue; under CHIPLET the chiplet's */
+    uint32_t looks_ahead;                   /* of fleeti_static_look_ahead */
+    FLEETI_GLOBAL_POINTER(const void) args; /* of the kernel's tiles */
+    uint32_t lds_bytes;
+    uint32_t launch_error; /* FLEET_ERROR_...: this kernel cannot run the launch */
 } fleeti_fixed;
 FLEETI_PARK(fleeti_fixed, fleeti_fixed_in_lds)
 
 typedef struct fleeti_worker {
     fleeti_thread self;
     const fleeti_fixed *fixed;
-    fleeti_lds slots;       /* in LDS, FLEETI_SLOT: descriptors fetched ahead */
-    fleeti_parked schedule; /* fleet_schedule, or FLEETI_SINGLE_TASK */
-    fleeti_parked steps_left;
+    fleeti_lds slots;  /* in LDS, FLEETI_SLOT: descriptors fetched ahead */
+    uint32_t schedule; /* fleet_schedule, or FLEETI_SINGLE_TASK */
+    uint32_t steps_left;
     uint32_t epoch; /* among the steps of the bucket that runs */
     /* DYNAMIC: the head of the worker's own queue, and the epoch of its step */
-    fleeti_parked own, own_epoch;
+    uint32_t own, own_epoch;
     /* of the next task, counted over all steps; CHIPLET: of the next mailbox entry */
     uint32_t number;
     uint32_t turn;
-    fleeti_parked veto;
-    fleeti_parked head;        /* STATIC: number of this step's first task */
-    fleeti_parked batch_count; /* CHIPLET, DYNAMIC: wavefront-tasks in the batch */
+    uint32_t veto;
+    uint32_t head;        /* STATIC: number of this step's first task */
+    uint32_t batch_count; /* CHIPLET, DYNAMIC: wavefront-tasks in the batch */
     /* CHIPLET: the descriptor that the next mailbox entry probably brings */
-    fleeti_parked predicted;
+    uint32_t predicted;
     /* wavefront-tasks: the next one of this wave, and the end of the batch */
-    fleeti_parked batch_at, batch_end;
+    uint32_t batch_at, batch_end;
     uint32_t group;  /* of the task in hand */
     uint32_t slow;   /* 0: STATIC, no batch, not done */
     uint32_t plain;  /* the task in hand is plain: see fleeti_next_task */
@@ -1602,14 +1605,14 @@ typedef struct fleeti_worker {
        word as it was loaded last. */
     uint32_t prefetches, prefetch_at, stop;
     uint32_t may_look_ahead; /* a constant: there is no weight pipeline */
-    fleeti_parked prefetch_stage, prefetch_number, prefetch_offset, polled_at, looked_at;
+    uint32_t prefetch_stage, prefetch_number, prefetch_offset, polled_at, looked_at;
     uint32_t later;
     fleeti_async_copy inbound;
-    fleeti_parked done;
+    uint32_t done;
     void *lds;
     fleeti_pipeline pipeline;
     /* tasks posted, except under STATIC; in the producer: its place in the queue */
-    fleeti_parked begun;
+    uint32_t begun;
     fleeti_pinned task; /* the descriptor in hand: FLEETI_TASK reads it */
 #if defined(FLEET_TRACE)
     fleeti_tracer trace;
@@ -1628,7 +1631,7 @@ FLEET_DEVICE uint32_t fleeti_task_has(const fleeti_worker *w, uint32_t flags)
 
 FLEET_DEVICE uint32_t fleeti_schedule_of(const fleeti_worker *w)
 {
-    return fleeti_parked_value(w->schedule);
+    return w->schedule;
 }
 /* A word of the shapes. Loaded past the L1, since tasks may set symbols (edge 28). */
 FLEET_DEVICE int32_t fleeti_shape_of(const fleeti_state *state, uint32_t grid, uint32_t axis)
@@ -1649,40 +1652,39 @@ FLEET_DEVICE uint32_t fleeti_walks(const fleeti_worker *w)
 }
 FLEET_DEVICE fleeti_state *fleeti_state_of(const fleeti_worker *w)
 {
-    return (fleeti_state *)(uintptr_t)fleeti_parked_address(w->fixed->state);
+    return (fleeti_state *)w->fixed->state;
 }
 FLEET_DEVICE const fleet_plan *fleeti_plan_of(const fleeti_worker *w)
 {
-    return (const fleet_plan *)fleeti_parked_address(w->fixed->plan);
+    return (const fleet_plan *)w->fixed->plan;
 }
 FLEET_DEVICE fleeti_counters fleeti_counters_of(const fleeti_worker *w)
 {
     fleeti_counters c;
-    c.device = (uint32_t *)(uintptr_t)fleeti_parked_address(w->fixed->counters);
+    c.device = (uint32_t *)w->fixed->counters;
     c.system = &fleeti_state_of(w)->config.links.own;
     return c;
 }
 FLEET_DEVICE const fleet_task *fleeti_tasks_of(const fleeti_worker *w)
 {
-    return (const fleet_task *)fleeti_parked_address(w->fixed->tasks);
+    return (const fleet_task *)w->fixed->tasks;
 }
 FLEET_DEVICE const fleeti_wait *fleeti_waits_of(const fleeti_worker *w)
 {
-    return (const fleeti_wait *)fleeti_parked_address(w->fixed->waits);
+    return (const fleeti_wait *)w->fixed->waits;
 }
 FLEET_DEVICE const fleeti_notify *fleeti_notifies_of(const fleeti_worker *w)
 {
-    return (const fleeti_notify *)fleeti_parked_address(w->fixed->notifies);
+    return (const fleeti_notify *)w->fixed->notifies;
 }
 FLEET_DEVICE fleeti_mailbox *fleeti_mailbox_of(const fleeti_worker *w)
 {
-    return (fleeti_mailbox *)(uintptr_t)fleeti_parked_address(w->fixed->mailbox);
+    return (fleeti_mailbox *)w->fixed->mailbox;
 }
 
 FLEET_DEVICE uint32_t fleeti_is_scheduler(const fleeti_worker *w)
 {
-    return fleeti_parked_value(w->fixed->role) >= FLEETI_ROLE_FIRST &&
-           fleeti_parked_value(w->fixed->worker) == fleeti_parked_value(w->fixed->workers);
+    return w->fixed->role >= FLEETI_ROLE_FIRST && w->fixed->worker == w->fixed->workers;
 }
 
 FLEET_DEVICE uint32_t fleeti_batch_limit(const fleeti_worker *w)
@@ -1711,19 +1713,19 @@ FLEET_DEVICE fleeti_notify fleeti_slot_notify(const fleeti_worker *w, uint32_t n
 /* Whether the launch has no last step; `steps_left` then passes 0. */
 FLEET_DEVICE uint32_t fleeti_is_endless(const fleeti_worker *w)
 {
-    return fleeti_parked_value(w->fixed->steps) == FLEET_STEPS_ENDLESS;
+    return w->fixed->steps == FLEET_STEPS_ENDLESS;
 }
 /* Whether a step of the launch follows. */
 FLEET_DEVICE uint32_t fleeti_goes_on(const fleeti_worker *w)
 {
-    return fleeti_parked_value(w->steps_left) != 1 || fleeti_is_endless(w);
+    return w->steps_left != 1 || fleeti_is_endless(w);
 }
 /* Advances by a step. Returns whether that was the last step of the launch. */
 FLEET_DEVICE uint32_t fleeti_step_ends(fleeti_worker *w)
 {
-    uint32_t left = fleeti_parked_value(w->steps_left) - 1;
+    uint32_t left = w->steps_left - 1;
     w->epoch++;
-    w->steps_left = fleeti_parked_of(left);
+    w->steps_left = fleeti_uniform(left);
     return left == 0 && !fleeti_is_endless(w);
 }
 
@@ -1731,7 +1733,7 @@ FLEET_DEVICE uint32_t fleeti_step_ends(fleeti_worker *w)
    worker's queue, counted over all steps; where the worker walks no queue, its place among the tasks that it posts. */
 FLEET_DEVICE uint32_t fleeti_pipeline_number(const fleeti_worker *w)
 {
-    return fleeti_walks(w) ? w->number : fleeti_parked_value(w->begun) + 1;
+    return fleeti_walks(w) ? w->number : w->begun + 1;
 }
 
 /* The host's abort word, across the bus, is polled by workers that do not wait after so many of fleeti_cycles: some
@@ -1814,7 +1816,7 @@ FLEET_DEVICE fleeti_wait_diagnostics fleeti_no_event(fleet_status status)
 FLEET_DEVICE void fleeti_tile_failed(const fleeti_worker *w, uint32_t task,
                                      fleet_status tile_status)
 {
-    fleeti_record_failure(fleeti_state_of(w), fleeti_parked_value(w->fixed->id), task, w->epoch,
+    fleeti_record_failure(fleeti_state_of(w), w->fixed->id, task, w->epoch,
                           fleeti_no_event(FLEET_ERROR_TILE), (uint32_t)tile_status);
 }
 
@@ -1826,8 +1828,7 @@ FLEET_DEVICE void fleeti_record_running(const fleeti_worker *w, uint32_t group)
     const uint32_t wave = fleeti_thread_wave(w->self);
     if (fleeti_thread_lane(w->self) == 0 &&
         (group == FLEET_WAVE || wave == fleeti_polling_wave(w->self)))
-        fleet_store_relaxed_device(fleeti_running(fleeti_state_of(w)) +
-                                       fleeti_parked_value(w->fixed->id),
+        fleet_store_relaxed_device(fleeti_running(fleeti_state_of(w)) + w->fixed->id,
                                    FLEETI_TASK(w, id) + 1);
 #else
     (void)w, (void)group;
@@ -1876,9 +1877,8 @@ FLEET_DEVICE uint32_t fleeti_finishes(const fleeti_worker *w, uint32_t worker)
     }
     /* Acquires what the tiles of the step have stored. Pair: fleet_finish (edge 25). */
     fleeti_invalidate_device();
-    return fleeti_any(
-               fleeti_poll64_device(&state->finish.word) ==
-               1 + ((uint64_t)(w->epoch + fleeti_parked_value(w->fixed->epoch_offset)) << 32))
+    return fleeti_any(fleeti_poll64_device(&state->finish.word) ==
+                      1 + ((uint64_t)(w->epoch + w->fixed->epoch_offset) << 32))
                ? FLEETI_STEP_IS_LAST
                : FLEETI_STEP_GOES_ON;
 }
@@ -2347,8 +2347,8 @@ FLEET_DEVICE void fleeti_close_run(fleeti_state *state, uint32_t steps)
    `due`, which frees the state. */
 FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
 {
-    const uint32_t steps = fleeti_parked_value(w->fixed->steps);
-    const uint32_t role = fleeti_parked_value(w->fixed->role);
+    const uint32_t steps = w->fixed->steps;
+    const uint32_t role = w->fixed->role;
     fleeti_state *state = fleeti_state_of(w);
     if (role == FLEETI_ROLE_NONE) return;
     /* Where a wait has failed, the last store of a wave (fleeti_record_running) may still be in flight. It must not
@@ -2358,26 +2358,24 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
     fleet_block_barrier();
     if (fleeti_thread_index(w->self) != 0) return;
     if (role >= FLEETI_ROLE_FIRST && !fleeti_is_scheduler(w))
-        fleet_store_relaxed_device(fleeti_running(state) + fleeti_parked_value(w->fixed->id), 0);
+        fleet_store_relaxed_device(fleeti_running(state) + w->fixed->id, 0);
     if (role & FLEETI_ROLE_BESIDE) state = state->config.other;
     {
-        const uint32_t raw = fleeti_parked_value(w->fixed->line);
+        const uint32_t raw = w->fixed->line;
         const uint32_t count =
             FLEETI_RESULT_COUNT(fleet_load_relaxed_device(&state->result[raw].word));
         /* Publishes what this thread stored to the last workgroup of the chiplet, and through it to the one that closes
            the run. Pairs: the RMWs of those (edge 13, both ends). */
         fleeti_drain();
         if (fleeti_rmw_device(&state->left[raw].word, 1) + 1 != count) return;
-        if (fleeti_rmw_device(&state->exited.word, count) + count !=
-            fleeti_parked_value(w->fixed->blocks))
-            return;
+        if (fleeti_rmw_device(&state->exited.word, count) + count != w->fixed->blocks) return;
     }
     fleeti_close_run(state, steps);
     if (state->config.other) fleeti_close_run(state->config.other, steps);
     /* Publishes the epoch to the launch that claims the free state next. Pair: the RMW of `due` in fleeti_claim (edge
        11). */
     fleeti_drain();
-    fleeti_rmw_device(&state->due.word, 0u - fleeti_parked_value(w->fixed->blocks));
+    fleeti_rmw_device(&state->due.word, 0u - w->fixed->blocks);
 }
 
 /* ---- the task in hand ------------------------------------------------------------------------ */
@@ -2391,19 +2389,17 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
     const uint32_t in_descriptor = alone || fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC;
     for (uint32_t i = 0; i < FLEET_MAX_RANK; i++)
         ctx.at[i] = (int32_t)fleeti_pinned_word(w->task, FLEETI_WORD(at) + i);
-    ctx.tile_index = !parts          ? 0
-                     : in_descriptor ? FLEETI_BATCH_IN(level)
-                                     : fleeti_parked_value(w->fixed->worker);
-    ctx.tile_num = alone ? slices >> 16 : parts ? fleeti_parked_value(w->fixed->workers) : 1;
+    ctx.tile_index = !parts ? 0 : in_descriptor ? FLEETI_BATCH_IN(level) : w->fixed->worker;
+    ctx.tile_num = alone ? slices >> 16 : parts ? w->fixed->workers : 1;
     ctx.slice = FLEETI_TASK(w, slice);
     ctx.slices = alone ? slices & 0xffff : slices;
-    ctx.chiplet = fleeti_parked_value(w->fixed->chiplet);
-    ctx.chiplets = fleeti_parked_value(w->fixed->chiplets);
-    ctx.worker = fleeti_parked_value(w->fixed->worker);
-    ctx.workers = fleeti_parked_value(w->fixed->workers);
-    ctx.epoch = w->epoch + fleeti_parked_value(w->fixed->epoch_offset);
+    ctx.chiplet = w->fixed->chiplet;
+    ctx.chiplets = w->fixed->chiplets;
+    ctx.worker = w->fixed->worker;
+    ctx.workers = w->fixed->workers;
+    ctx.epoch = w->epoch + w->fixed->epoch_offset;
     ctx.symbols = fleeti_state_of(w)->symbols;
-    ctx.step = fleeti_parked_value(w->fixed->steps) - fleeti_parked_value(w->steps_left);
+    ctx.step = w->fixed->steps - w->steps_left;
     ctx.task = FLEETI_TASK(w, id);
     ctx.grid = FLEETI_TASK(w, grid);
     ctx.group = w->group;
@@ -2416,12 +2412,11 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
         ctx.thread = fleet_thread_id();
         ctx.threads = fleet_thread_count() - w->self.has_producer * fleet_wave_size();
         ctx.lds = w->lds;
-        ctx.lds_bytes = fleeti_parked_value(w->fixed->lds_bytes);
+        ctx.lds_bytes = w->fixed->lds_bytes;
     } else {
         ctx.thread = fleet_lane();
         ctx.threads = fleet_wave_size();
-        ctx.lds_bytes =
-            fleeti_parked_value(w->fixed->lds_bytes) / fleeti_task_waves(w->self) & ~15u;
+        ctx.lds_bytes = w->fixed->lds_bytes / fleeti_task_waves(w->self) & ~15u;
         ctx.lds = (char *)w->lds + fleet_wave_id() * ctx.lds_bytes;
     }
     return ctx;
@@ -2524,8 +2519,7 @@ FLEET_DEVICE void fleeti_tensor_failed(const fleeti_worker *w, uint32_t tensor, 
     fleeti_wait_diagnostics seen;
     seen.status = FLEET_ERROR_TENSOR_VALUE;
     seen.counter = tensor, seen.found = index, seen.expected = value;
-    fleeti_record_failure(fleeti_state_of(w), fleeti_parked_value(w->fixed->id), FLEETI_TASK(w, id),
-                          w->epoch, seen, 0);
+    fleeti_record_failure(fleeti_state_of(w), w->fixed->id, FLEETI_TASK(w, id), w->epoch, seen, 0);
     fleeti_drain(); /* publishes the record before this wave makes the remaining arrivals */
 }
 
@@ -2792,7 +2786,7 @@ FLEET_DEVICE void fleeti_pipeline_begun(fleeti_worker *w)
 {
     const uint32_t walked = fleeti_walks(w), number = fleeti_pipeline_number(w);
     if (w->group != FLEET_BLOCK || (w->absent && !walked)) return;
-    if (!walked) w->begun = fleeti_parked_of(number);
+    if (!walked) w->begun = fleeti_uniform(number);
     if (fleeti_thread_wave(w->self) != 0) return;
     if (!walked) { /* the producer cannot know the next task: post it */
         fleeti_lds_release(w->pipeline.words, FLEETI_PIPELINE_POST, number ^ 0x80000000u);
@@ -2801,8 +2795,7 @@ FLEET_DEVICE void fleeti_pipeline_begun(fleeti_worker *w)
         fleeti_lds_order();
         fleeti_pinned_put(w->task, w->pipeline.words, FLEETI_PIPELINE_POSTED);
         fleeti_lds_put(w->pipeline.words, FLEETI_PIPELINE_STEP, w->epoch);
-        fleeti_lds_put(w->pipeline.words, FLEETI_PIPELINE_STEP + 1,
-                       fleeti_parked_value(w->steps_left));
+        fleeti_lds_put(w->pipeline.words, FLEETI_PIPELINE_STEP + 1, w->steps_left);
         fleet_wave_barrier();
         fleeti_lds_release(w->pipeline.words, FLEETI_PIPELINE_POST, number);
     }
@@ -2823,7 +2816,7 @@ FLEET_DEVICE fleet_status fleeti_pipeline_status(const fleeti_worker *w, fleet_s
 /* This workgroup runs no further task. */
 FLEET_DEVICE void fleeti_pipeline_stop(fleeti_worker *w)
 {
-    if (fleeti_parked_value(w->fixed->launch_error)) return;
+    if (w->fixed->launch_error) return;
     /* A single task has no notify, and so no barrier at its end: other waves may still be acquiring stages. */
     if (fleeti_schedule_of(w) == FLEETI_SINGLE_TASK) fleeti_barrier(w->self);
     fleeti_lds_release(w->pipeline.words, FLEETI_PIPELINE_QUIT, FLEET_ERROR_ABORTED);
@@ -2840,7 +2833,7 @@ FLEET_DEVICE uint32_t fleeti_is_producer(const fleeti_worker *w)
 FLEET_DEVICE void fleeti_produce_step(const fleeti_worker *w, fleet_producer *p)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
-    const uint32_t rank = fleeti_parked_value(w->fixed->chiplet) * plan->ranks / plan->chiplets;
+    const uint32_t rank = w->fixed->chiplet * plan->ranks / plan->chiplets;
     const fleeti_wait *before = fleeti_waits_of(w) + plan->step_waits[rank] + rank;
     if (!plan->n_waits || !(before->count & FLEETI_PREVIOUS)) return;
     p->step = fleeti_counters_of(w).device + before->counter;
@@ -2852,8 +2845,8 @@ FLEET_DEVICE void fleeti_produce_step(const fleeti_worker *w, fleet_producer *p)
 FLEET_DEVICE void fleeti_produce_fetch(fleeti_worker *w, const fleet_producer *p, uint32_t number,
                                        uint32_t at)
 {
-    const fleet_task *tasks = fleeti_tasks_of(w) + fleeti_parked_value(w->fixed->first);
-    const uint32_t count = fleeti_parked_value(w->fixed->count);
+    const fleet_task *tasks = fleeti_tasks_of(w) + w->fixed->first;
+    const uint32_t count = w->fixed->count;
     fleet_wave_barrier(); /* all lanes have read what was there */
     for (uint32_t q = fleet_lane(); q < 4 * FLEETI_PIPELINE_CHUNK; q += fleet_wave_size()) {
         const void *task = tasks + (at + q / 4) % count;
@@ -2870,12 +2863,12 @@ FLEET_DEVICE void fleeti_produce_fetched(const fleeti_worker *w, const fleet_pro
 }
 FLEET_DEVICE void fleeti_produce(fleeti_worker *w, fleet_producer *p)
 {
-    const uint32_t walks = fleeti_walks(w) && !fleeti_parked_value(w->done);
+    const uint32_t walks = fleeti_walks(w) && !w->done;
     __builtin_memset(p, 0, sizeof *p);
     p->ring = w->pipeline;
     p->waves = fleeti_task_waves(w->self);
     p->task = p->use = w->number = FLEETI_TEST_START;
-    w->begun = fleeti_parked_of(0);
+    w->begun = 0;
     if (!walks) return;
     fleeti_produce_step(w, p);
     fleeti_produce_fetch(w, p, w->number, 0);
@@ -2885,15 +2878,15 @@ FLEET_DEVICE void fleeti_produce(fleeti_worker *w, fleet_producer *p)
 /* Brings the next descriptor of the worker's queue into w->task. */
 FLEET_DEVICE void fleeti_produce_walk(fleeti_worker *w, const fleet_producer *p)
 {
-    const uint32_t number = w->number, count = fleeti_parked_value(w->fixed->count);
-    const uint32_t at = fleeti_parked_value(w->begun), ahead = at + FLEETI_PIPELINE_CHUNK;
+    const uint32_t number = w->number, count = w->fixed->count;
+    const uint32_t at = w->begun, ahead = at + FLEETI_PIPELINE_CHUNK;
     const uint32_t next = number + FLEETI_PIPELINE_CHUNK;
     if (number % FLEETI_PIPELINE_CHUNK == 0) fleeti_produce_fetch(w, p, next, ahead);
     if (next % FLEETI_PIPELINE_CHUNK == FLEETI_PIPELINE_CHUNK - 1)
         fleeti_produce_fetched(w, p, next & ~(FLEETI_PIPELINE_CHUNK - 1));
     w->task = fleeti_pinned_from_lds(p->ring.words, FLEETI_PIPELINE_DESC(number));
     w->number = number + 1;
-    w->begun = fleeti_parked_of(at + 1 == count ? 0 : at + 1);
+    w->begun = fleeti_uniform(at + 1 == count ? 0 : at + 1);
 }
 /* Waits for a task that the consumers have begun; 0: the run ends. */
 FLEET_DEVICE uint32_t fleeti_produce_posted(fleeti_worker *w, fleet_producer *p)
@@ -2906,8 +2899,7 @@ FLEET_DEVICE uint32_t fleeti_produce_posted(fleeti_worker *w, fleet_producer *p)
         if ((int32_t)(post - w->number) > 0 && !fleeti_any(found != post)) {
             w->task = fleeti_pinned_from_lds(p->ring.words, FLEETI_PIPELINE_POSTED);
             w->epoch = fleeti_uniform(fleeti_lds_get(p->ring.words, FLEETI_PIPELINE_STEP));
-            w->steps_left = fleeti_parked_of(
-                fleeti_uniform(fleeti_lds_get(p->ring.words, FLEETI_PIPELINE_STEP + 1)));
+            w->steps_left = fleeti_uniform(fleeti_lds_get(p->ring.words, FLEETI_PIPELINE_STEP + 1));
             /* If the next task was begun meanwhile, the words may be those of that task: they are loaded before the
                number is checked again, which then differs. Pair: fleeti_lds_order in fleeti_pipeline_begun (edge
                24). */
@@ -2948,7 +2940,7 @@ FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_producer *p)
         fleeti_pipeline_failed(&p->ring, p->status);
         return 0;
     }
-    if (fleeti_parked_value(w->done)) return 0;
+    if (w->done) return 0;
     for (;;) { /* loop 17 */
         if (!walks && !fleeti_produce_posted(w, p)) return 0;
         if (walks) {
@@ -3003,7 +2995,7 @@ FLEET_DEVICE void fleeti_produce_end(fleeti_worker *w, fleet_producer *p)
 FLEET_DEVICE void fleeti_static_look_ahead(fleeti_worker *w, uint32_t number)
 {
     const uint32_t guarded = (uint32_t)FLEETI_GUARDED << 10, mapped = (uint32_t)FLEETI_MAPPED << 10;
-    if (!w->may_look_ahead || !fleeti_parked_value(w->fixed->looks_ahead)) return;
+    if (!w->may_look_ahead || !w->fixed->looks_ahead) return;
     FLEETI_ROLLED
     for (uint32_t q = fleeti_thread_lane(w->self); q < FLEETI_CHUNK; q += fleet_wave_size()) {
         const uint32_t slot = FLEETI_SLOT(number + q);
@@ -3030,12 +3022,10 @@ FLEET_DEVICE void fleeti_static_look_ahead(fleeti_worker *w, uint32_t number)
 FLEET_DEVICE void fleeti_static_prefetch(fleeti_worker *w)
 {
     const uint32_t lane = fleeti_thread_lane(w->self), lanes = fleet_wave_size();
-    const uint32_t stage = fleeti_parked_value(w->prefetch_stage),
-                   number = fleeti_parked_value(w->prefetch_number);
-    const uint32_t first = fleeti_parked_value(w->fixed->first),
-                   count = fleeti_parked_value(w->fixed->count);
-    uint32_t offset = fleeti_parked_value(w->prefetch_offset);
-    w->prefetch_stage = fleeti_parked_of((stage + 1) % 3);
+    const uint32_t stage = w->prefetch_stage, number = w->prefetch_number;
+    const uint32_t first = w->fixed->first, count = w->fixed->count;
+    uint32_t offset = w->prefetch_offset;
+    w->prefetch_stage = fleeti_uniform((stage + 1) % 3);
     w->prefetch_at += stage == 0 ? 2 : 3;
     if (stage == 0) {
         FLEETI_ROLLED
@@ -3073,8 +3063,8 @@ FLEET_DEVICE void fleeti_static_prefetch(fleeti_worker *w)
         fleeti_static_look_ahead(w, number);
         offset += FLEETI_CHUNK;
         if (offset >= count) offset = count < FLEETI_CHUNK ? offset % count : offset - count;
-        w->prefetch_number = fleeti_parked_of(number + FLEETI_CHUNK);
-        w->prefetch_offset = fleeti_parked_of(offset);
+        w->prefetch_number = fleeti_uniform(number + FLEETI_CHUNK);
+        w->prefetch_offset = fleeti_uniform(offset);
     }
 }
 FLEET_DEVICE uint32_t fleeti_static_prefetch_due(const fleeti_worker *w)
@@ -3086,14 +3076,13 @@ FLEET_DEVICE uint32_t fleeti_static_prefetch_due(const fleeti_worker *w)
 FLEET_DEVICE void fleeti_static_prefetch_all(fleeti_worker *w)
 {
     while (fleeti_static_prefetch_due(w)) { /* bounded by the batch that has passed */
-        const uint32_t number = fleeti_parked_value(w->prefetch_number);
+        const uint32_t number = w->prefetch_number;
         const int32_t passed = (int32_t)(w->number - number);
-        if (fleeti_parked_value(w->prefetch_stage) == 0 && passed >= (int32_t)FLEETI_CHUNK) {
+        if (w->prefetch_stage == 0 && passed >= (int32_t)FLEETI_CHUNK) {
             uint32_t skip = (uint32_t)passed / FLEETI_CHUNK * FLEETI_CHUNK;
             w->prefetch_at += skip;
-            w->prefetch_number = fleeti_parked_of(number + skip);
-            w->prefetch_offset = fleeti_parked_of((fleeti_parked_value(w->prefetch_offset) + skip) %
-                                                  fleeti_parked_value(w->fixed->count));
+            w->prefetch_number = fleeti_uniform(number + skip);
+            w->prefetch_offset = fleeti_uniform((w->prefetch_offset + skip) % w->fixed->count);
         }
         fleeti_static_prefetch(w);
     }
@@ -3118,7 +3107,7 @@ FLEET_DEVICE uint32_t fleeti_static_next(fleeti_worker *w)
 /* The index of the descriptor in the last slot. */
 FLEET_DEVICE uint32_t fleeti_static_desc(const fleeti_worker *w)
 {
-    return fleeti_parked_value(w->fixed->first) + (w->number - 1 - fleeti_parked_value(w->head));
+    return w->fixed->first + (w->number - 1 - w->head);
 }
 
 /* All consecutive wavefront-tasks of the queue. */
@@ -3147,18 +3136,17 @@ FLEET_DEVICE fleeti_wait fleeti_static_first_wait(const fleeti_worker *w)
 FLEET_DEVICE void fleeti_static_finish(fleeti_worker *w)
 {
     uint32_t now = fleeti_cycles();
-    if (fleeti_have_passed(FLEETI_LOAD_CYCLES, fleeti_parked_value(w->polled_at), now)) {
+    if (fleeti_have_passed(FLEETI_LOAD_CYCLES, w->polled_at, now)) {
         w->stop = fleeti_deferred_end(w->self, &w->later);
         fleeti_deferred_begin(w->self, &w->later, &fleeti_state_of(w)->stop.word);
-        w->polled_at = fleeti_parked_of(now);
+        w->polled_at = fleeti_uniform(now);
 #if !defined(FLEET_NO_WATCHDOG)
-        if (fleeti_have_passed(FLEETI_ABORT_CYCLES, fleeti_parked_value(w->looked_at), now)) {
-            w->looked_at = fleeti_parked_of(now);
+        if (fleeti_have_passed(FLEETI_ABORT_CYCLES, w->looked_at, now)) {
+            w->looked_at = fleeti_uniform(now);
             if (fleeti_thread_lane(w->self) == 0 &&
                 fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort))
-                fleeti_record_failure(fleeti_state_of(w), fleeti_parked_value(w->fixed->id),
-                                      FLEETI_TASK(w, id), w->epoch,
-                                      fleeti_no_event(FLEET_ERROR_ABORTED), 0);
+                fleeti_record_failure(fleeti_state_of(w), w->fixed->id, FLEETI_TASK(w, id),
+                                      w->epoch, fleeti_no_event(FLEET_ERROR_ABORTED), 0);
         }
 #endif
     }
@@ -3184,7 +3172,7 @@ FLEET_DEVICE uint32_t fleeti_chiplet_next(fleeti_worker *w)
         fleeti_mailbox *box = fleeti_mailbox_of(w);
         const uint64_t *slot = &box->slot[w->number % FLEETI_MAILBOX];
         fleet_watch patient = fleeti_state_of(w)->config.watch;
-        uint32_t tries = 0, predicted = fleeti_parked_value(w->predicted), first, end;
+        uint32_t tries = 0, predicted = w->predicted, first, end;
         uint64_t since = 0, mail = 0;
         fleet_status status = FLEET_OK;
         /* The scheduler knows which event it waits for, so let it time out first. */
@@ -3210,21 +3198,20 @@ FLEET_DEVICE uint32_t fleeti_chiplet_next(fleeti_worker *w)
                 fleeti_slot_fetch(w, (uint32_t)mail);
                 fleeti_slot_fetch_notify(w);
             }
-            first = fleeti_parked_value(w->fixed->first),
-            end = first + fleeti_parked_value(w->fixed->count);
+            first = w->fixed->first, end = first + w->fixed->count;
             predicted = (uint32_t)mail + batch;
-            w->predicted = fleeti_parked_of(predicted == end ? first : predicted);
+            w->predicted = fleeti_uniform(predicted == end ? first : predicted);
             /* Tells the scheduler that the slot may be written again: its load has returned. Pair: the poll in
                fleeti_post (edge 8). */
             if (fleet_lane() == 0) fleet_store_relaxed_device(&box->taken.word, w->number + 1);
         } else if (fleet_lane() == 0 && status == FLEET_ERROR_TIMEOUT) {
             /* That a worker is idle explains nothing; only its own time-out is reported. */
-            fleeti_record_failure(fleeti_state_of(w), fleeti_parked_value(w->fixed->id),
-                                  FLEETI_TASK(w, id), w->epoch, fleeti_no_event(status), 0);
+            fleeti_record_failure(fleeti_state_of(w), w->fixed->id, FLEETI_TASK(w, id), w->epoch,
+                                  fleeti_no_event(status), 0);
         }
     }
     batch = fleeti_broadcast(w->self, batch, 0);
-    w->batch_count = fleeti_parked_of(batch);
+    w->batch_count = fleeti_uniform(batch);
     return batch != 0;
 }
 
@@ -3233,7 +3220,7 @@ FLEET_DEVICE uint32_t fleeti_chiplet_batch(const fleeti_worker *w, uint32_t *end
 {
     const uint32_t index =
         fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_SLOT_INDEX(w->number - 1)));
-    *end = index + fleeti_parked_value(w->batch_count);
+    *end = index + w->batch_count;
     return index + fleet_wave_id();
 }
 
@@ -3265,8 +3252,7 @@ FLEET_DEVICE fleet_status fleeti_post(const fleeti_worker *w, uint32_t j, uint32
             if (status) return status;
         }
         FLEETI_ROLLED
-        for (uint32_t i = fleet_lane(); i < fleeti_parked_value(w->fixed->workers);
-             i += fleet_wave_size()) {
+        for (uint32_t i = fleet_lane(); i < w->fixed->workers; i += fleet_wave_size()) {
             uint32_t n = fleet_load_relaxed_device(&fleeti_mailbox_of(w)[i].taken.word);
             if ((int32_t)(n - least) < 0) least = n; /* another worker may have taken fewer */
         }
@@ -3323,7 +3309,7 @@ FLEET_DEVICE uint32_t fleeti_scheduler_post(const fleeti_worker *w, fleeti_sched
                                             uint32_t ready, uint32_t offset, uint32_t *ends,
                                             fleet_status *status)
 {
-    const uint32_t workers = fleeti_parked_value(w->fixed->workers);
+    const uint32_t workers = w->fixed->workers;
     const uint32_t index = s->base + offset, v = index % FLEETI_WINDOW;
     const uint32_t info = fleeti_shuffle(s->pending[v % FLEETI_PENDING_PER_LANE].info, v);
     uint32_t acquire = info >> 4 & 3, count = 1;
@@ -3359,17 +3345,17 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
     fleeti_wait_diagnostics seen;
     uint32_t tries = 0;
 #if !defined(FLEET_NO_WATCHDOG)
-    uint32_t looked_at = fleeti_parked_value(w->looked_at);
+    uint32_t looked_at = w->looked_at;
 #endif
     uint64_t since = 0;
-    s.number = fleeti_plan_of(w)->total_workers + fleeti_parked_value(w->fixed->chiplet);
-    s.first = s.base = fleeti_parked_value(w->fixed->first);
-    s.end = s.first + fleeti_parked_value(w->fixed->count);
+    s.number = fleeti_plan_of(w)->total_workers + w->fixed->chiplet;
+    s.first = s.base = w->fixed->first;
+    s.end = s.first + w->fixed->count;
     s.posted = s.turn = 0;
     s.sent = s.taken = FLEETI_TEST_START;
     for (uint32_t k = 0; k < FLEETI_PENDING_PER_LANE; k++) s.pending[k].index = ~0u;
     seen.status = FLEET_OK;
-    while (!fleeti_parked_value(w->done)) { /* loop 20 */
+    while (!w->done) { /* loop 20 */
         const uint32_t ready = fleeti_scheduler_poll(w, &s, &seen);
         uint32_t offset = 0;
         if (!ready) {
@@ -3421,7 +3407,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
                 const uint32_t decides = fleeti_goes_on(w) && fleeti_state_of(w)->config.finish;
                 const uint32_t last = decides ? fleeti_finishes(w, s.number) : 0;
                 if (last == FLEETI_STEP_FAILED) return;
-                w->done = fleeti_parked_of(fleeti_step_ends(w) | last);
+                w->done = fleeti_uniform(fleeti_step_ends(w) | last);
             }
         }
         while (s.posted & 1) { /* bounded by the window */
@@ -3546,7 +3532,7 @@ FLEET_DEVICE void fleeti_cache_pop_rings(const fleeti_worker *w)
         FLEETI_ROLLED
         for (uint32_t kind = 0; kind < FLEETI_RINGS; kind++) {
             const fleeti_pop_ring s =
-                fleeti_pop_ring_of(w, FLEETI_RINGS * fleeti_parked_value(w->fixed->chiplet) + kind);
+                fleeti_pop_ring_of(w, FLEETI_RINGS * w->fixed->chiplet + kind);
             fleeti_lds_put_address(w->slots, FLEETI_HOME_WORD(kind), s.ring);
             fleeti_lds_put(w->slots, FLEETI_HOME_WORD(kind) + 2, s.mask);
             fleeti_lds_put(w->slots, FLEETI_HOME_WORD(kind) + 3, s.entries);
@@ -3581,7 +3567,7 @@ FLEET_DEVICE fleeti_pop_ring fleeti_pop_ring_home(const fleeti_worker *w, uint32
 /* A ring to push to. */
 FLEET_DEVICE fleeti_pop_ring fleeti_push_ring(const fleeti_worker *w, uint32_t which)
 {
-    const uint32_t kind = which - FLEETI_RINGS * fleeti_parked_value(w->fixed->chiplet);
+    const uint32_t kind = which - FLEETI_RINGS * w->fixed->chiplet;
     return kind < FLEETI_RINGS ? fleeti_pop_ring_home(w, kind) : fleeti_pop_ring_of(w, which);
 }
 
@@ -3725,7 +3711,7 @@ FLEET_DEVICE uint32_t fleeti_first_epoch(const fleeti_worker *w)
 }
 FLEET_DEVICE uint32_t fleeti_planned_epoch(const fleeti_worker *w)
 {
-    return fleeti_first_epoch(w) - 1 + fleeti_parked_value(w->fixed->steps);
+    return fleeti_first_epoch(w) - 1 + w->fixed->steps;
 }
 
 /* Whether the run has a last epoch, *last: that of the launch, unless a tile has ended the run in an earlier one. The
@@ -3740,7 +3726,7 @@ FLEET_DEVICE uint32_t fleeti_last_epoch(const fleeti_worker *w, uint32_t *last)
     fleeti_invalidate_device();
     finish = fleeti_poll64_device(&state->finish.word);
     if (!finish) return !fleeti_is_endless(w);
-    *last = (uint32_t)(finish >> 32) - fleeti_parked_value(w->fixed->epoch_offset);
+    *last = (uint32_t)(finish >> 32) - w->fixed->epoch_offset;
     return 1;
 }
 
@@ -3751,8 +3737,8 @@ FLEET_DEVICE uint32_t fleeti_steps_are_over(const fleeti_worker *w, uint32_t epo
     const fleet_status status =
         fleeti_check_watch(&fleeti_state_of(w)->config.watch, NULL, steps, &since);
     if (status && fleet_lane() == 0)
-        fleeti_record_failure(fleeti_state_of(w), fleeti_parked_value(w->fixed->id), ~0u, epoch,
-                              fleeti_no_event(status), 0);
+        fleeti_record_failure(fleeti_state_of(w), w->fixed->id, ~0u, epoch, fleeti_no_event(status),
+                              0);
     return fleeti_any((uint32_t)status);
 }
 
@@ -4000,7 +3986,7 @@ FLEET_DEVICE uint32_t fleeti_dynamic_finish(fleeti_worker *w, fleeti_notify firs
 FLEET_DEVICE uint32_t fleeti_pop(const fleeti_worker *w, fleeti_pop_ring *from, uint32_t *ticket,
                                  fleet_status *status)
 {
-    const uint32_t chiplets = fleeti_parked_value(w->fixed->chiplets);
+    const uint32_t chiplets = w->fixed->chiplets;
     fleeti_pop_ring home[FLEETI_RINGS];
     int32_t available[FLEETI_RINGS];
     uint32_t got = 0, kinds = 0;
@@ -4035,7 +4021,7 @@ FLEET_DEVICE uint32_t fleeti_pop(const fleeti_worker *w, fleeti_pop_ring *from, 
     fleeti_lds_put(w->slots, FLEETI_HOT_WORD, got != 0);
     FLEETI_ROLLED
     for (uint32_t i = 0; i < 2 * (chiplets - 1) && !got; i++) {
-        const uint32_t k = (fleeti_parked_value(w->fixed->chiplet) + 1 + i / 2) % chiplets;
+        const uint32_t k = (w->fixed->chiplet + 1 + i / 2) % chiplets;
         const uint32_t kind = i % 2 ? FLEETI_RING_WAVE : FLEETI_RING_CU;
         *from = fleeti_pop_ring_of(w, FLEETI_RINGS * k + kind);
         if (from->entries)
@@ -4066,8 +4052,8 @@ FLEET_DEVICE uint32_t fleeti_own_ready(fleeti_worker *w, uint32_t *scope,
                                        fleeti_wait_diagnostics *seen)
 {
     const uint32_t lane = fleet_lane(), lanes = fleet_wave_size() < 32 ? fleet_wave_size() : 32;
-    const uint32_t index = fleeti_parked_value(w->fixed->first) + fleeti_parked_value(w->own);
-    const uint32_t epoch = fleeti_parked_value(w->own_epoch);
+    const uint32_t index = w->fixed->first + w->own;
+    const uint32_t epoch = w->own_epoch;
     const uint32_t stop = lane == 0 ? fleet_load_relaxed_device(&fleeti_state_of(w)->stop.word) : 0;
     uint32_t count, bad;
     fleeti_quad wait;
@@ -4103,22 +4089,20 @@ FLEET_DEVICE uint32_t fleeti_own_ready(fleeti_worker *w, uint32_t *scope,
    producers (edge 1). */
 FLEET_DEVICE void fleeti_own_take(fleeti_worker *w, uint32_t count, uint32_t scope)
 {
-    const uint32_t own = fleeti_parked_value(w->own), next = own + count;
-    const uint32_t ends = next == fleeti_parked_value(w->fixed->count);
+    const uint32_t own = w->own, next = own + count;
+    const uint32_t ends = next == w->fixed->count;
     FLEETI_ROLLED
     for (uint32_t i = fleet_lane(); i < count; i += fleet_wave_size())
-        fleeti_lds_put(w->slots, FLEETI_BATCH_WORD(i),
-                       fleeti_parked_value(w->fixed->first) + own + i);
+        fleeti_lds_put(w->slots, FLEETI_BATCH_WORD(i), w->fixed->first + own + i);
     FLEETI_ROLLED
     for (uint32_t i = fleet_lane(); i < FLEETI_SLOT_WAIT; i += fleet_wave_size())
         fleeti_lds_put(w->slots, FLEETI_SLOT(w->number) + i,
                        fleeti_lds_get(w->slots, FLEETI_OWN_WORD + i));
     if (fleet_lane() == 0)
-        fleeti_lds_put(w->slots, FLEETI_SLOT_INDEX(w->number),
-                       fleeti_parked_value(w->fixed->first) + own);
+        fleeti_lds_put(w->slots, FLEETI_SLOT_INDEX(w->number), w->fixed->first + own);
     fleet_wave_barrier();
-    w->own = fleeti_parked_of(ends ? 0 : next);
-    w->own_epoch = fleeti_parked_of(fleeti_parked_value(w->own_epoch) + ends);
+    w->own = fleeti_uniform(ends ? 0 : next);
+    w->own_epoch = fleeti_uniform(w->own_epoch + ends);
     fleeti_invalidate((fleet_scope)scope);
 }
 
@@ -4136,9 +4120,8 @@ typedef struct fleeti_ready_tasks {
 /* Whether the worker's own queue has tasks left in this launch. */
 FLEET_DEVICE uint32_t fleeti_own_left(const fleeti_worker *w)
 {
-    return fleeti_parked_value(w->fixed->count) &&
-           ((int32_t)(fleeti_planned_epoch(w) - fleeti_parked_value(w->own_epoch)) >= 0 ||
-            fleeti_is_endless(w));
+    return w->fixed->count &&
+           ((int32_t)(fleeti_planned_epoch(w) - w->own_epoch) >= 0 || fleeti_is_endless(w));
 }
 /* By all lanes of a wave, when the events of its head are complete: whether its step runs. */
 FLEET_DEVICE uint32_t fleeti_own_runs(const fleeti_worker *w)
@@ -4148,7 +4131,7 @@ FLEET_DEVICE uint32_t fleeti_own_runs(const fleeti_worker *w)
        orders no memory. */
     fleet_wave_barrier();
     known = fleeti_last_epoch(w, &last);
-    return fleeti_first(!known || (int32_t)(last - fleeti_parked_value(w->own_epoch)) >= 0);
+    return fleeti_first(!known || (int32_t)(last - w->own_epoch) >= 0);
 }
 
 /* The epoch of the step that is running when the step event has `found` arrivals. */
@@ -4163,7 +4146,7 @@ FLEET_DEVICE uint32_t fleeti_epoch_at(const fleeti_worker *w, uint32_t found, ui
 FLEET_DEVICE void fleeti_dynamic_poll(fleeti_worker *w, fleeti_ready_tasks *r, uint32_t target)
 {
     const uint32_t has_own = fleeti_own_left(w);
-    uint32_t last = 0, tries = 0, over = 0, polled_at = fleeti_parked_value(w->looked_at);
+    uint32_t last = 0, tries = 0, over = 0, polled_at = w->looked_at;
     uint64_t since = 0;
     do { /* loop 23 */
         r->blocked.counter = 0;
@@ -4205,7 +4188,7 @@ FLEET_DEVICE void fleeti_dynamic_poll(fleeti_worker *w, fleeti_ready_tasks *r, u
         r->popped = fleeti_first(r->popped);
         over = fleeti_first(over | (uint32_t)r->status);
     } while (!r->popped && !over);
-    w->looked_at = fleeti_parked_of(fleeti_first(polled_at));
+    w->looked_at = fleeti_uniform(fleeti_first(polled_at));
 }
 
 /* By the wave that pops: reads the popped entries to the batch words, acquires, and brings the first descriptor into
@@ -4243,14 +4226,14 @@ FLEET_DEVICE uint32_t fleeti_dynamic_take(fleeti_worker *w, fleeti_ready_tasks *
 /* By all lanes of the wave that pops: a lane whose status is not FLEET_OK records it. */
 FLEET_DEVICE void fleeti_dynamic_failed(fleeti_worker *w, fleeti_ready_tasks *r, uint32_t target)
 {
-    const uint32_t worker = fleeti_parked_value(w->fixed->id);
+    const uint32_t worker = w->fixed->id;
     if (fleeti_any((uint32_t)r->status) && fleeti_any(fleeti_own_left(w) && r->blocked.counter)) {
         /* The lane that polled it reports the event for which the head of the own queue waits. */
-        const uint32_t head = fleeti_parked_value(w->fixed->first) + fleeti_parked_value(w->own);
+        const uint32_t head = w->fixed->first + w->own;
         r->blocked.status = (fleet_status)fleeti_first((uint32_t)r->status);
         if (r->blocked.counter)
             fleeti_record_failure(fleeti_state_of(w), worker, fleeti_tasks_of(w)[head].id,
-                                  fleeti_parked_value(w->own_epoch), r->blocked, 0);
+                                  w->own_epoch, r->blocked, 0);
     } else if (r->status) { /* reports the step that has not ended */
         const uint32_t epoch = fleeti_epoch_at(w, r->step.found, target);
         r->step.status = r->status;
@@ -4279,7 +4262,7 @@ FLEET_DEVICE uint32_t fleeti_dynamic_next(fleeti_worker *w)
         fleeti_dynamic_poll(w, &r, target);
         got = r.own;
         if (r.own) {
-            epoch = fleeti_parked_value(w->own_epoch);
+            epoch = w->own_epoch;
             fleeti_own_take(w, r.own, r.scope);
         } else if (r.popped) {
             epoch = fleeti_epoch_at(w, fleeti_dynamic_take(w, &r), target);
@@ -4297,19 +4280,18 @@ FLEET_DEVICE uint32_t fleeti_dynamic_next(fleeti_worker *w)
     if (!got) return 0;
     if (fleeti_thread_wave(w->self) == 0) fleeti_slot_fetch_notify(w);
     epoch = fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_SLOT_EPOCH(w->number)));
-    w->batch_count = fleeti_parked_of(got);
+    w->batch_count = fleeti_uniform(got);
     w->epoch = epoch;
-    w->steps_left = fleeti_parked_of(fleeti_planned_epoch(w) - w->epoch + 1);
+    w->steps_left = fleeti_uniform(fleeti_planned_epoch(w) - w->epoch + 1);
     return 1;
 }
 
 FLEET_DEVICE void fleeti_dynamic_start(fleeti_worker *w)
 {
-    w->own_epoch = fleeti_parked_of(w->epoch);
+    w->own_epoch = fleeti_uniform(w->epoch);
     fleeti_cache_pop_rings(w);
     /* The sources of the first step are ready. */
-    if (fleeti_parked_value(w->fixed->id) == 0 && !fleeti_parked_value(w->done) &&
-        fleeti_thread_wave(w->self) == 0)
+    if (w->fixed->id == 0 && !w->done && fleeti_thread_wave(w->self) == 0)
         fleeti_make_ready(w, fleeti_step_ended(fleeti_plan_of(w)), w->epoch - 1);
     fleet_block_barrier(); /* before word 1 is used again */
 }
@@ -4317,7 +4299,7 @@ FLEET_DEVICE void fleeti_dynamic_start(fleeti_worker *w)
 /* One for each of the first waves; their descriptors need not be consecutive. */
 FLEET_DEVICE uint32_t fleeti_dynamic_batch(const fleeti_worker *w, uint32_t *end)
 {
-    const uint32_t wave = fleet_wave_id(), has = wave < fleeti_parked_value(w->batch_count);
+    const uint32_t wave = fleet_wave_id(), has = wave < w->batch_count;
     const uint32_t index =
         has ? fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_BATCH_WORD(wave))) : 0;
     *end = index + has;
@@ -4380,10 +4362,12 @@ FLEET_DEVICE uint32_t fleeti_wait_count(const fleeti_worker *w)
 FLEET_DEVICE void fleeti_use_plan(fleeti_fixed *f, const fleet_plan *plan)
 {
     const char *block = (const char *)plan;
-    f->plan = fleeti_parked_pointer_to(plan);
-    f->tasks = fleeti_parked_pointer_to(block + plan->tasks);
-    f->waits = fleeti_parked_pointer_to(block + plan->waits);
-    f->notifies = fleeti_parked_pointer_to(block + plan->notifies);
+    f->plan = (FLEETI_GLOBAL_POINTER(const fleet_plan))fleeti_uniform_address(plan);
+    f->tasks = (FLEETI_GLOBAL_POINTER(const fleet_task))fleeti_uniform_address(block + plan->tasks);
+    f->waits =
+        (FLEETI_GLOBAL_POINTER(const fleeti_wait))fleeti_uniform_address(block + plan->waits);
+    f->notifies =
+        (FLEETI_GLOBAL_POINTER(const fleeti_notify))fleeti_uniform_address(block + plan->notifies);
 }
 /* The workgroup's role, in all threads. counts: LDS that is free until the first task. began: what the claim has left for
    the run, if there is a role. */
@@ -4417,7 +4401,7 @@ FLEET_DEVICE void fleeti_enter_pipeline(fleeti_worker *w, fleeti_fixed *f, const
     const uint32_t misfit = *lds_bytes < ring || fleet_wave_count() < 2;
     w->pipeline = fleeti_pipeline_of(*lds, stages, stage_bytes);
     w->pipeline.words = fleeti_lds_kept(w->pipeline.words);
-    f->launch_error = fleeti_parked_of(misfit ? FLEET_ERROR_LAUNCH : FLEET_OK);
+    f->launch_error = fleeti_uniform(misfit ? FLEET_ERROR_LAUNCH : FLEET_OK);
     if (!misfit)
         fleeti_pipeline_init(&w->pipeline, run->limit_ticks, &run->state->stop.word,
                              fleet_wave_count() - 1);
@@ -4432,21 +4416,20 @@ FLEET_DEVICE void fleeti_enter_single_task(fleeti_worker *w, fleeti_fixed *f, co
     const fleet_plan *plan = run->plan;
     fleeti_use_plan(f, plan);
     fleet_block_barrier();
-    w->schedule = fleeti_parked_of(FLEETI_SINGLE_TASK);
+    w->schedule = FLEETI_SINGLE_TASK;
     w->slow = 1;
-    f->first = fleeti_parked_of(run->single_task - 1);
+    f->first = fleeti_uniform(run->single_task - 1);
     w->epoch = 1;
-    f->chiplet = fleeti_parked_of(run->single_chiplet);
-    f->workers = fleeti_parked_of(plan->workers[run->single_chiplet]);
-    f->worker = fleeti_parked_of(fleet_block_id());
-    f->id = fleeti_parked_of(plan->total_workers);
-    f->role = fleeti_parked_of(FLEETI_ROLE_NONE);
-    if (only_static) f->launch_error = fleeti_parked_of(FLEET_ERROR_UNSUPPORTED);
-    if (fleeti_parked_value(w->fixed->launch_error)) {
+    f->chiplet = fleeti_uniform(run->single_chiplet);
+    f->workers = fleeti_uniform(plan->workers[run->single_chiplet]);
+    f->worker = fleeti_uniform(fleet_block_id());
+    f->id = fleeti_uniform(plan->total_workers);
+    f->role = FLEETI_ROLE_NONE;
+    if (only_static) f->launch_error = FLEET_ERROR_UNSUPPORTED;
+    if (w->fixed->launch_error) {
         if (fleet_thread_id() == 0)
-            fleeti_publish_system(&run->state->config.host->task_status,
-                                  fleeti_parked_value(w->fixed->launch_error));
-        w->done = fleeti_parked_of(1);
+            fleeti_publish_system(&run->state->config.host->task_status, w->fixed->launch_error);
+        w->done = 1;
     }
 }
 
@@ -4455,9 +4438,9 @@ FLEET_DEVICE void fleeti_begin_numbers(fleeti_worker *w)
 {
     if (FLEETI_TEST_START == 0) return;
     w->number = w->prefetch_at = FLEETI_TEST_START;
-    w->head = w->prefetch_number = w->begun = fleeti_parked_of(FLEETI_TEST_START);
+    w->head = w->prefetch_number = w->begun = FLEETI_TEST_START;
 #if defined(FLEET_TRACE)
-    w->trace.skip = fleeti_parked_of(FLEETI_TEST_START);
+    w->trace.skip = FLEETI_TEST_START;
 #endif
 }
 
@@ -4475,16 +4458,17 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
     __builtin_memset(w, 0, sizeof *w);
     __builtin_memset(f, 0, sizeof *f);
     w->fixed = f;
-    f->state = fleeti_parked_pointer_to(run->state);
-    f->counters = fleeti_parked_pointer_to(run->state->config.counters);
-    f->steps = w->steps_left = fleeti_parked_of(run->steps);
-    f->blocks = fleeti_parked_of(fleet_block_count());
-    w->schedule = fleeti_parked_of(plan->schedule);
-    f->chiplets = fleeti_parked_of(plan->chiplets);
+    f->state = (FLEETI_GLOBAL_POINTER(fleeti_state))fleeti_uniform_address(run->state);
+    f->counters =
+        (FLEETI_GLOBAL_POINTER(uint32_t))fleeti_uniform_address(run->state->config.counters);
+    f->steps = w->steps_left = fleeti_uniform(run->steps);
+    f->blocks = fleeti_uniform(fleet_block_count());
+    w->schedule = fleeti_uniform(plan->schedule);
+    f->chiplets = fleeti_uniform(plan->chiplets);
     w->group = FLEET_BLOCK;
     if (stages) fleeti_enter_pipeline(w, f, run, stages, stage_bytes, &lds, &lds_bytes);
     w->lds = lds;
-    f->lds_bytes = fleeti_parked_of(lds_bytes);
+    f->lds_bytes = fleeti_uniform(lds_bytes);
     w->lds_mark = fleeti_lds_mark();
     w->self = fleeti_thread_kept();
     w->slots = fleeti_lds_kept(fleeti_lds_of(slots));
@@ -4501,20 +4485,21 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
         return;
     }
     line = fleeti_uniform(fleeti_chiplet_line(run->state));
-    f->line = fleeti_parked_of(line);
+    f->line = fleeti_uniform(line);
     role = fleeti_enter_run(w->self, run, line, w->slots, &began);
-    f->role = fleeti_parked_of(role);
+    f->role = fleeti_uniform(role);
     if (role < FLEETI_ROLE_FIRST) {
-        w->done = fleeti_parked_of(1);
+        w->done = 1;
         w->slow = 1;
         return;
     }
     if (role & FLEETI_ROLE_BESIDE) {
         state = state->config.other;
         plan = state->config.plan;
-        f->state = fleeti_parked_pointer_to(state);
-        f->counters = fleeti_parked_pointer_to(state->config.counters);
-        f->chiplets = fleeti_parked_of(plan->chiplets);
+        f->state = (FLEETI_GLOBAL_POINTER(fleeti_state))fleeti_uniform_address(state);
+        f->counters =
+            (FLEETI_GLOBAL_POINTER(uint32_t))fleeti_uniform_address(state->config.counters);
+        f->chiplets = fleeti_uniform(plan->chiplets);
         began.bucket = fleet_load_relaxed_device(&state->result[0].bucket);
         began.bucket_epoch = fleet_load_relaxed_device(&state->result[0].bucket_epoch);
         began.epoch = fleet_load_relaxed_device(&state->result[0].epoch);
@@ -4522,46 +4507,44 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
     }
     plan = fleeti_plan_at(plan, began.bucket);
     fleeti_use_plan(f, plan);
-    w->schedule = fleeti_parked_of(plan->schedule); /* buckets may differ */
+    w->schedule = fleeti_uniform(plan->schedule); /* buckets may differ */
     w->epoch = began.bucket_epoch + 1;
-    f->epoch_offset = fleeti_parked_of(began.epoch - began.bucket_epoch);
+    f->epoch_offset = fleeti_uniform(began.epoch - began.bucket_epoch);
     chiplet = (role - FLEETI_ROLE_FIRST) >> 16;
     rank = (role - FLEETI_ROLE_FIRST) & 0xffff;
-    f->chiplet = fleeti_parked_of(chiplet);
-    f->workers = fleeti_parked_of(plan->workers[chiplet]);
-    f->worker = fleeti_parked_of(rank);
-    f->id = fleeti_parked_of(plan->worker_base[chiplet] + rank);
+    f->chiplet = fleeti_uniform(chiplet);
+    f->workers = fleeti_uniform(plan->workers[chiplet]);
+    f->worker = fleeti_uniform(rank);
+    f->id = fleeti_uniform(plan->worker_base[chiplet] + rank);
     fleeti_trace_enter(w);
-    f->mailbox = fleeti_parked_pointer_to(state->config.mailboxes + plan->worker_base[chiplet] +
-                                          (rank < plan->workers[chiplet] ? rank : 0));
+    f->mailbox = (FLEETI_GLOBAL_POINTER(fleeti_mailbox))fleeti_uniform_address(
+        state->config.mailboxes + plan->worker_base[chiplet] +
+        (rank < plan->workers[chiplet] ? rank : 0));
     queue = (const fleeti_queue *)((const char *)plan + plan->queues) +
-            (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET ? chiplet
-                                                             : fleeti_parked_value(w->fixed->id));
+            (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET ? chiplet : w->fixed->id);
     if (only_static) { /* a constant: the compiler drops the code for other schedules */
-        if (plan->schedule != FLEET_SCHEDULE_STATIC)
-            f->launch_error = fleeti_parked_of(FLEET_ERROR_UNSUPPORTED);
-        w->schedule = fleeti_parked_of(FLEET_SCHEDULE_STATIC);
+        if (plan->schedule != FLEET_SCHEDULE_STATIC) f->launch_error = FLEET_ERROR_UNSUPPORTED;
+        w->schedule = FLEET_SCHEDULE_STATIC;
     }
-    f->first = fleeti_parked_of(queue->first);
-    f->count = fleeti_parked_of(queue->count);
-    f->looks_ahead = fleeti_parked_of(plan->guarded && !plan->rebinds);
+    f->first = fleeti_uniform(queue->first);
+    f->count = fleeti_uniform(queue->count);
+    f->looks_ahead = fleeti_uniform(plan->guarded && !plan->rebinds);
     /* A chiplet without tasks has no end of a step to wait for. */
     done = run->steps == 0 ||
            (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC ? plan->n_tasks : queue->count) == 0;
-    if (fleeti_parked_value(w->fixed->launch_error)) {
+    if (w->fixed->launch_error) {
         fleeti_wait_diagnostics seen;
-        seen.status = (fleet_status)fleeti_parked_value(w->fixed->launch_error), seen.counter = 0;
+        seen.status = (fleet_status)w->fixed->launch_error, seen.counter = 0;
         seen.found = run->lds_bytes, seen.expected = FLEETI_PIPELINE_BYTES(stages, stage_bytes);
         if (fleet_thread_id() == 0)
-            fleeti_record_failure(state, fleeti_parked_value(w->fixed->id), 0, w->epoch, seen, 0);
+            fleeti_record_failure(state, w->fixed->id, 0, w->epoch, seen, 0);
         done = 1;
     }
-    w->done = fleeti_parked_of(fleeti_uniform(done));
+    w->done = fleeti_uniform(done);
     w->slow = done || fleeti_schedule_of(w) != FLEET_SCHEDULE_STATIC;
-    w->polled_at = fleeti_parked_of(fleeti_cycles());
+    w->polled_at = fleeti_uniform(fleeti_cycles());
     /* so that workers do not poll the host's word at the same time */
-    w->looked_at = fleeti_parked_of(fleeti_cycles() - fleeti_parked_value(w->fixed->id) % 64 *
-                                                          (FLEETI_ABORT_CYCLES / 64));
+    w->looked_at = fleeti_uniform(fleeti_cycles() - w->fixed->id % 64 * (FLEETI_ABORT_CYCLES / 64));
     w->prefetches = fleeti_thread_wave(w->self) + 1 + (stages != 0) == fleet_wave_count();
     w->may_look_ahead = stages == 0;
     fleeti_start(w);
@@ -4574,24 +4557,23 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
    worker. */
 FLEET_DEVICE uint32_t fleeti_next_of_schedule(fleeti_worker *w)
 {
-    const uint32_t next = fleeti_parked_value(w->batch_at);
-    if (next < fleeti_parked_value(w->batch_end)) { /* each wave has its own */
+    const uint32_t next = w->batch_at;
+    if (next < w->batch_end) { /* each wave has its own */
         w->task = fleeti_pinned_from_memory(fleeti_tasks_of(w) + next);
-        w->batch_at = fleeti_parked_of(next + fleeti_task_waves(w->self));
+        w->batch_at = fleeti_uniform(next + fleeti_task_waves(w->self));
         return 1;
     }
-    if (fleeti_schedule_of(w) == FLEETI_SINGLE_TASK && fleeti_parked_value(w->done))
+    if (fleeti_schedule_of(w) == FLEETI_SINGLE_TASK && w->done)
         return 0;                 /* the other waves have left */
     if (w->group == FLEET_WAVE) { /* the batch is over: the waves meet again, and stop together */
         w->group = FLEET_BLOCK;
         w->turn ^= 1;
-        w->done =
-            fleeti_parked_of(fleeti_block_vote(w->self, fleeti_parked_value(w->veto), w->turn));
+        w->done = fleeti_uniform(fleeti_block_vote(w->self, w->veto, w->turn));
     }
-    if (fleeti_parked_value(w->done)) return 0;
+    if (w->done) return 0;
     if (fleeti_schedule_of(w) != FLEETI_SINGLE_TASK) return 2 * fleeti_next(w);
-    w->done = fleeti_parked_of(1);
-    w->task = fleeti_pinned_from_memory(fleeti_tasks_of(w) + fleeti_parked_value(w->fixed->first));
+    w->done = 1;
+    w->task = fleeti_pinned_from_memory(fleeti_tasks_of(w) + w->fixed->first);
     if (FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) != FLEET_LEVEL_WAVE) return 1;
     w->group = FLEET_WAVE;
     return fleet_wave_id() == 0;
@@ -4616,8 +4598,8 @@ FLEET_DEVICE uint32_t fleeti_next_task_slow(fleeti_worker *w)
             fleeti_trace_count(w);
             if (FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) == FLEET_LEVEL_WAVE) {
                 uint32_t end = 0;
-                w->batch_at = fleeti_parked_of(fleeti_batch(w, &end));
-                w->batch_end = fleeti_parked_of(end);
+                w->batch_at = fleeti_uniform(fleeti_batch(w, &end));
+                w->batch_end = fleeti_uniform(end);
                 w->group = FLEET_WAVE;
                 w->slow = 1;
                 continue;
@@ -4661,11 +4643,11 @@ FLEET_DEVICE uint32_t fleeti_next_task(fleeti_worker *w)
 FLEET_DEVICE void fleeti_stop(fleeti_worker *w)
 {
     if (w->group == FLEET_BLOCK) {
-        w->done = fleeti_parked_of(1);
+        w->done = 1;
         w->slow = 1;
     } else {
         w->batch_at = w->batch_end;
-        w->veto = fleeti_parked_of(1);
+        w->veto = 1;
     }
 }
 
@@ -4690,8 +4672,8 @@ FLEET_DEVICE uint32_t fleeti_wait_events(fleeti_worker *w, uint32_t n)
                              &fleeti_state_of(w)->config.watch, &seen);
     if (!status) return 1;
     if (seen.status) /* in the lane whose event it was */
-        fleeti_record_failure(fleeti_state_of(w), fleeti_parked_value(w->fixed->id),
-                              FLEETI_TASK(w, id), w->epoch, seen, 0);
+        fleeti_record_failure(fleeti_state_of(w), w->fixed->id, FLEETI_TASK(w, id), w->epoch, seen,
+                              0);
     fleeti_stop(w);
     return 0;
 }
@@ -4750,8 +4732,7 @@ FLEET_DEVICE uint32_t fleeti_finish_task_slow(fleeti_worker *w, fleet_status til
 FLEET_DEVICE uint32_t fleeti_finishes_block(const fleeti_worker *w)
 {
     uint32_t last = 0;
-    if (fleeti_thread_wave(w->self) == 0)
-        last = fleeti_finishes(w, fleeti_parked_value(w->fixed->id));
+    if (fleeti_thread_wave(w->self) == 0) last = fleeti_finishes(w, w->fixed->id);
     return fleeti_broadcast(w->self, last, 1);
 }
 
@@ -4780,11 +4761,11 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
         if (w->prefetches && !w->slow) fleeti_static_finish(w);
         if (FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) {
             uint32_t last = 0;
-            w->head = fleeti_parked_of(w->number);
+            w->head = fleeti_uniform(w->number);
             if (fleeti_goes_on(w) && fleeti_state_of(w)->config.finish)
                 last = fleeti_finishes_block(w);
             if (fleeti_step_ends(w) | last) {
-                w->done = fleeti_parked_of(1);
+                w->done = 1;
                 w->slow = 1;
             }
         }
@@ -4860,8 +4841,7 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
         break;
 
 /* The arguments of the task in hand. */
-#define FLEETI_ARGS(set, w)                                                                        \
-    ((const set *)fleeti_parked_address((w)->fixed->args) + FLEETI_TASK(w, args))
+#define FLEETI_ARGS(set, w) ((const set *)(w)->fixed->args + FLEETI_TASK(w, args))
 #define FLEETI_LOOP(set, fleet_run_, set_args, lds, lds_bytes, only_static)                        \
     do {                                                                                           \
         fleeti_worker fleeti_w;                                                                    \
@@ -4869,13 +4849,12 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
         const fleet_run fleeti_r = (fleet_run_);                                                   \
         fleeti_enter(&fleeti_w, &fleeti_f, &fleeti_r, (lds), (lds_bytes),                          \
                      fleeti_set_##set##_stages, fleeti_set_##set##_stage_bytes, only_static);      \
-        fleeti_f.args = fleeti_parked_pointer_to(set_args);                                        \
+        fleeti_f.args = (FLEETI_GLOBAL_POINTER(const void))fleeti_uniform_address(set_args);       \
         fleeti_w.fixed = fleeti_fixed_in_lds(&fleeti_f);                                           \
         fleeti_w.self.has_producer =                                                               \
-            fleeti_set_##set##_stages != 0;                       /* from here on; a constant */   \
-        fleeti_w.may_look_ahead = fleeti_set_##set##_stages == 0; /* likewise */                   \
-        if (only_static)                                                                           \
-            fleeti_w.schedule = fleeti_parked_of(FLEET_SCHEDULE_STATIC); /* likewise */            \
+            fleeti_set_##set##_stages != 0;                         /* from here on; a constant */ \
+        fleeti_w.may_look_ahead = fleeti_set_##set##_stages == 0;   /* likewise */                 \
+        if (only_static) fleeti_w.schedule = FLEET_SCHEDULE_STATIC; /* likewise */                 \
         if (!(only_static) && fleeti_is_scheduler(&fleeti_w)) {                                    \
             if (fleet_wave_id() == 0) fleeti_scheduler(&fleeti_w);                                 \
         } else if (fleeti_set_##set##_stages > 0 && fleeti_is_producer(&fleeti_w)) {               \
@@ -4903,7 +4882,7 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
                 if (sizeof(set) <= FLEETI_ARGS_PRELOAD_BYTES) {                                    \
                     /* Loaded before the wait, too, to registers. */                               \
                     __builtin_memset(&fleeti_copy, 0, sizeof(set));                                \
-                    if (fleeti_parked_address(fleeti_w.fixed->args))                               \
+                    if (fleeti_w.fixed->args)                                                      \
                         __builtin_memcpy(&fleeti_copy, fleeti_mine, sizeof(set));                  \
                     fleeti_mine = &fleeti_copy;                                                    \
                 }                                                                                  \
@@ -4944,7 +4923,7 @@ FLEET_DEVICE void fleeti_trace_enter(fleeti_worker *w)
     fleeti_trace *trace = fleeti_state_of(w)->config.trace;
     fleeti_trace_row *rows = (fleeti_trace_row *)(void *)(trace + 1);
     const uint32_t in_line = FLEET_CACHE_LINE_BYTES / (uint32_t)sizeof(fleeti_trace_row);
-    const uint32_t id = fleeti_parked_value(w->fixed->id);
+    const uint32_t id = w->fixed->id;
     fleeti_trace_record *records;
     fleet_quad zero;
     uint32_t room;
@@ -4962,15 +4941,15 @@ FLEET_DEVICE void fleeti_trace_enter(fleeti_worker *w)
     /* Orders the zeros before the first record, which another wave may store. */
     fleeti_drain();
     fleet_block_barrier();
-    w->trace.records = fleeti_parked_pointer_to(records);
-    w->trace.room = fleeti_parked_of(room);
-    w->trace.lead = fleeti_parked_of(fleeti_thread_wave(w->self) == 0 ? room : 0);
-    w->trace.first_step = fleeti_parked_of(fleeti_uniform(trace->first_step));
+    w->trace.records = (FLEETI_GLOBAL_POINTER(fleeti_trace_record))fleeti_uniform_address(records);
+    w->trace.room = fleeti_uniform(room);
+    w->trace.lead = fleeti_uniform(fleeti_thread_wave(w->self) == 0 ? room : 0);
+    w->trace.first_step = fleeti_uniform(trace->first_step);
 }
 
 FLEET_DEVICE uint32_t fleeti_trace_step(const fleeti_worker *w)
 {
-    return fleeti_parked_value(w->fixed->steps) - fleeti_parked_value(w->steps_left);
+    return w->fixed->steps - w->steps_left;
 }
 /* By all waves, with the next task in hand that is not plain, or with the first one of a batch: counts its records.
    Plain tasks have one each. Steps before the first one that is recorded have none. */
@@ -4978,28 +4957,26 @@ FLEET_DEVICE void fleeti_trace_count(fleeti_worker *w)
 {
     const uint32_t walks = fleeti_walks(w);
     const uint32_t waves = FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) == FLEET_LEVEL_WAVE;
-    const uint32_t record = w->number - 1 - fleeti_parked_value(w->trace.skip);
+    const uint32_t record = w->number - 1 - w->trace.skip;
     uint32_t records = FLEETI_TASK(w, tile) != FLEETI_TILE_NONE, taken = w->number;
-    if (!fleeti_parked_value(w->trace.room)) return;
-    if (waves)
-        records =
-            walks ? FLEETI_BATCH_IN(FLEETI_TASK(w, level)) : fleeti_parked_value(w->batch_count);
+    if (!w->trace.room) return;
+    if (waves) records = walks ? FLEETI_BATCH_IN(FLEETI_TASK(w, level)) : w->batch_count;
     if (waves && walks) taken += records - 1;
-    w->trace.batch = fleeti_parked_of(record + fleet_wave_id());
-    if (fleeti_trace_step(w) < fleeti_parked_value(w->trace.first_step)) {
-        w->trace.skip = fleeti_parked_of(taken);
+    w->trace.batch = fleeti_uniform(record + fleet_wave_id());
+    if (fleeti_trace_step(w) < w->trace.first_step) {
+        w->trace.skip = fleeti_uniform(taken);
         return;
     }
     /* In a launch that does not end, numbers of steps and of records wrap: steps do not become early ones again, nor
        records that have no room the first ones. */
-    w->trace.first_step = fleeti_parked_of(0);
+    w->trace.first_step = 0;
     records += record;
-    w->trace.skip = fleeti_parked_of(taken - (records >> 30 == 3 ? records - (1u << 30) : records));
+    w->trace.skip = fleeti_uniform(taken - (records >> 30 == 3 ? records - (1u << 30) : records));
 }
 
 FLEET_DEVICE uint32_t fleeti_trace_leads(const fleeti_worker *w)
 {
-    return fleeti_parked_value(w->group == FLEET_WAVE ? w->trace.room : w->trace.lead);
+    return w->group == FLEET_WAVE ? w->trace.room : w->trace.lead;
 }
 /* The compiler moves no access to memory across it. */
 FLEET_DEVICE uint64_t fleeti_trace_now(void)
@@ -5017,21 +4994,20 @@ FLEET_DEVICE void fleeti_trace_taken(fleeti_worker *w)
     uint64_t now;
     if (!fleeti_trace_leads(w)) return;
     if (w->group == FLEET_WAVE)
-        w->trace.desc =
-            fleeti_parked_of(fleeti_parked_value(w->batch_at) - fleeti_task_waves(w->self));
+        w->trace.desc = fleeti_uniform(w->batch_at - fleeti_task_waves(w->self));
     now = fleeti_trace_now();
-    w->trace.low = fleeti_parked_of((uint32_t)now);
-    w->trace.high = fleeti_parked_of((uint32_t)(now >> 32));
+    w->trace.low = fleeti_uniform((uint32_t)now);
+    w->trace.high = fleeti_uniform((uint32_t)(now >> 32));
 }
 /* Its events are complete: the tile begins. */
 FLEET_DEVICE void fleeti_trace_begun(fleeti_worker *w)
 {
-    if (fleeti_trace_leads(w)) w->trace.begun = fleeti_parked_of((uint32_t)fleeti_trace_now());
+    if (fleeti_trace_leads(w)) w->trace.begun = fleeti_uniform((uint32_t)fleeti_trace_now());
 }
 /* The tile has returned. */
 FLEET_DEVICE void fleeti_trace_ended(fleeti_worker *w)
 {
-    if (fleeti_trace_leads(w)) w->trace.ended = fleeti_parked_of((uint32_t)fleeti_trace_now());
+    if (fleeti_trace_leads(w)) w->trace.ended = fleeti_uniform((uint32_t)fleeti_trace_now());
 }
 
 /* The descriptor of the workgroup's task in hand. */
@@ -5051,18 +5027,18 @@ FLEET_DEVICE void fleeti_trace_notified(fleeti_worker *w)
     fleet_quad first, second;
     if (!fleeti_trace_leads(w) || FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) return;
     if (w->group == FLEET_WAVE) {
-        number = fleeti_parked_value(t->batch);
-        t->batch = fleeti_parked_of(number + fleeti_task_waves(w->self));
-        desc = fleeti_parked_value(t->desc);
+        number = t->batch;
+        t->batch = fleeti_uniform(number + fleeti_task_waves(w->self));
+        desc = t->desc;
         flags |= fleet_wave_id() << 8;
     } else {
-        number = w->number - 1 - fleeti_parked_value(t->skip);
+        number = w->number - 1 - t->skip;
         desc = fleeti_trace_desc(w);
     }
-    if (number >= fleeti_parked_value(t->room) || step < fleeti_parked_value(t->first_step)) return;
-    record = (fleeti_trace_record *)(uintptr_t)fleeti_parked_address(t->records) + number;
-    first.word[0] = fleeti_parked_value(t->low), first.word[1] = fleeti_parked_value(t->high);
-    first.word[2] = fleeti_parked_value(t->begun), first.word[3] = fleeti_parked_value(t->ended);
+    if (number >= t->room || step < t->first_step) return;
+    record = (fleeti_trace_record *)t->records + number;
+    first.word[0] = t->low, first.word[1] = t->high;
+    first.word[2] = t->begun, first.word[3] = t->ended;
     second.word[0] = (uint32_t)fleeti_trace_now();
     second.word[1] = desc, second.word[2] = step, second.word[3] = flags;
     /* The end of the kernel publishes the record to the host. Pair: the copy in fleet_trace_read (edge 17). */
@@ -5077,13 +5053,12 @@ FLEET_DEVICE void fleeti_trace_leave(const fleeti_worker *w)
 {
     fleeti_trace *trace = fleeti_state_of(w)->config.trace;
     fleet_quad row;
-    if (!fleeti_parked_value(w->trace.lead) || fleet_lane() != 0) return;
-    row.word[0] = w->number - fleeti_parked_value(w->trace.skip);
+    if (!w->trace.lead || fleet_lane() != 0) return;
+    row.word[0] = w->number - w->trace.skip;
     row.word[1] = 1 + fleet_load_relaxed_device(&fleeti_state_of(w)->bucket.word);
     row.word[2] = fleeti_task_waves(w->self);
     row.word[3] = 0;
-    fleet_store_nt16((fleeti_trace_row *)(void *)(trace + 1) + fleeti_parked_value(w->fixed->id),
-                     row);
+    fleet_store_nt16((fleeti_trace_row *)(void *)(trace + 1) + w->fixed->id, row);
 }
 
 #else

@@ -951,17 +951,17 @@ FLEET_GLOBAL(64) void count_for_long(const fleet_task *end, uint32_t *counted)
     __builtin_memset(&w, 0, sizeof w);
     __builtin_memset(&f, 0, sizeof f);
     w.fixed = &f;
-    w.schedule = fleeti_parked_of(FLEET_SCHEDULE_STATIC);
-    f.steps = fleeti_parked_of(FLEET_STEPS_ENDLESS);
-    w.trace.room = fleeti_parked_of(8);
-    w.trace.first_step = fleeti_parked_of(2);
-    w.trace.skip = fleeti_parked_of(w.number);
+    w.schedule = FLEET_SCHEDULE_STATIC;
+    f.steps = FLEET_STEPS_ENDLESS;
+    w.trace.room = 8;
+    w.trace.first_step = 2;
+    w.trace.skip = fleeti_uniform(w.number);
     w.task = fleeti_pinned_from_memory(end);
     for (uint32_t i = 0; i < LONG_STEPS; i++, step = i == 10 ? 0xfffffffeu : step + 1) {
-        w.steps_left = fleeti_parked_of(FLEET_STEPS_ENDLESS - step);
+        w.steps_left = fleeti_uniform(FLEET_STEPS_ENDLESS - step);
         w.number += LONG_TASKS + 1;
         fleeti_trace_count(&w);
-        if (fleet_thread_id() == 0) counted[i] = w.number - fleeti_parked_value(w.trace.skip);
+        if (fleet_thread_id() == 0) counted[i] = w.number - w.trace.skip;
     }
 }
 FLEET_THUNK2(count_for_long, const fleet_task *, uint32_t *)

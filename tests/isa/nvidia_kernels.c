@@ -208,7 +208,7 @@ typedef struct none {
 PATH(fix)(fleeti_fixed fixed, uint32_t *x)
 {
     const fleeti_fixed *kept = fleeti_fixed_in_lds(&fixed);
-    x[threadIdx.x] = fleeti_parked_value(kept->steps);
+    x[threadIdx.x] = kept->steps;
 }
 PATH(ring_push)(fleeti_ring *to, uint32_t mask, const uint32_t *desc)
 {
