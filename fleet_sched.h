@@ -6604,7 +6604,8 @@ FLEETI_OUTLINED void fleeti_boundary_compose(fleet_table *t, uint32_t pool, uint
         if (i < b->decode_rows || i == t->desc.decode_rows)
             fleeti_result_of(t, pool, i)->result = 0;
     predicted = fleeti_predict(t, b);
-    if (fleet_lane() == 0) b->predicted_ns = (uint32_t)predicted;
+    if (fleet_lane() == 0)
+        b->predicted_ns = predicted > 0 && predicted < 4e9f ? (uint32_t)predicted : 0;
 }
 
 FLEET_DEVICE void fleeti_count_requests(fleet_table *t, const fleet_batch *b)
@@ -9519,8 +9520,11 @@ static uint32_t fleeti_poll_left(fleet_server *s, fleet_server_event *event)
         const uint32_t generation = (uint32_t)(was >> 32), tokens = fleeti_desk_tokens(was);
         /* Of the launch that left it, as the server is not reset before the slot is free. */
         const uint32_t ended = __atomic_load_n(&s->desk->ended, __ATOMIC_ACQUIRE);
-        if (fleeti_desk_phase(was) != FLEETI_DESK_LEFT ||
-            !__atomic_compare_exchange_n(&desk->state, &was,
+        uint64_t number;
+        if (fleeti_desk_phase(was) != FLEETI_DESK_LEFT) continue;
+        /* What its launch has sent comes first. It sends no more, but this thread may have looked before it did. */
+        if (fleeti_message_next(&s->desk->events, 1, &number)) return fleet_server_poll(s, event);
+        if (!__atomic_compare_exchange_n(&desk->state, &was,
                                          fleeti_desk_state(generation, FLEETI_DESK_FREE, 0), 0,
                                          __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
             continue;

@@ -523,6 +523,32 @@ static void mixed_batch_is_capped_by_predicted_time(test_run *t)
 {
     run_with(t, cap_by_prediction, predicted_cap);
 }
+/* Hours, or no number at all. */
+static void slow_roofline(fleet_server_desc *d)
+{
+    roofline(d);
+    d->pass.bytes = 1e30f;
+}
+static void no_roofline(fleet_server_desc *d)
+{
+    roofline(d);
+    d->pass.bytes = d->row.bytes = -1e20f;
+    d->pass.operations = d->row.operations = -1;
+}
+static void unpredicted(test_run *t, sim *s)
+{
+    sim_submit(s, FLEET_REACTIVE, 2, 2);
+    sim_boundary(s, 0);
+    CHECK_INT(sim_batch(s, 0)->predicted_ns, 0);
+    sim_layers(s, 0);
+    finish(t, s);
+}
+static void time_that_no_word_holds_is_not_predicted(test_run *t)
+{
+    run_with(t, slow_roofline, unpredicted);
+    run_with(t, no_roofline, unpredicted);
+}
+
 static void error_of(test_run *t, sim *s)
 {
     fleet_server_stats stats;
@@ -1232,6 +1258,110 @@ static void descriptors(test_run *t)
     CHECK(!server.field);
     fleet_server_free(&server);
 }
+/* Extreme values of each field, alone and equal or next to another one's: a descriptor is refused with a value that fits,
+   or the server takes a smallest request of each class, and the largest ones that it names. */
+#define DESC_FIELDS 14u
+static uint32_t *desc_field(fleet_server_desc *d, uint32_t i, const char **name)
+{
+    static const char *const names[DESC_FIELDS] = {
+        "requests",    "reactive_requests", "events",          "pages",
+        "page_tokens", "reactive_pages",    "prompt_tokens",   "words",
+        "decode_rows", "chunk_rows",        "sequence_tokens", "layers",
+        "pools",       "mixed_rows"};
+    uint32_t *const at[DESC_FIELDS] = {
+        &d->requests,    &d->reactive_requests, &d->events,          &d->pages,
+        &d->page_tokens, &d->reactive_pages,    &d->prompt_tokens,   &d->words,
+        &d->decode_rows, &d->chunk_rows,        &d->sequence_tokens, &d->layers,
+        &d->pools,       &d->mixed_rows};
+    *name = names[i];
+    return at[i];
+}
+static void takes_requests(test_run *t, const fleet_server_desc *d)
+{
+    static uint32_t tokens[70000];
+    fleet_server s;
+    CHECK_INT(fleet_server_create(&s, d, NULL), FLEET_OK);
+    for (uint32_t class_ = 0; class_ < 2 && !t->failed_here; class_++) {
+        fleet_request r;
+        fleet_ticket ticket;
+        fleet_status status;
+        memset(&r, 0, sizeof r);
+        r.priority = (fleet_class)class_, r.prompt = r.words = tokens;
+        r.prompt_tokens = UINT32_MAX, r.max_tokens = 1;
+        CHECK_INT(fleet_server_submit(&s, &r, &ticket), FLEET_ERROR_ARGUMENT);
+        CHECK_TEXT(ticket.field, "prompt_tokens");
+        CHECK(ticket.fits >= 1 && ticket.fits <= s.desc.prompt_tokens);
+        r.prompt_tokens = ticket.fits + 1;
+        CHECK_INT(fleet_server_submit(&s, &r, &ticket), FLEET_ERROR_ARGUMENT);
+        r.prompt_tokens = ticket.fits < 65000 ? ticket.fits : 65000, r.max_tokens = UINT32_MAX;
+        CHECK_INT(fleet_server_submit(&s, &r, &ticket), FLEET_ERROR_ARGUMENT);
+        CHECK_TEXT(ticket.field, "max_tokens");
+        CHECK(ticket.fits >= 1 && ticket.fits < s.desc.sequence_tokens);
+        r.max_tokens = ticket.fits;
+        status = fleet_server_submit(&s, &r, &ticket);
+        /* A reactive request before may have the only entry. */
+        CHECK(!status || (class_ && s.desc.requests == 1 && status == FLEET_ERROR_BUSY));
+    }
+    fleet_server_free(&s);
+}
+static void check_descriptor(test_run *t, fleet_server_desc d)
+{
+    fleet_server s;
+    const char *name = "";
+    if (fleet_server_bytes(&d) && fleet_server_host_bytes(&d)) {
+        if (fleet_server_bytes(&d) + fleet_server_host_bytes(&d) < 1u << 18) takes_requests(t, &d);
+        return;
+    }
+    CHECK_INT(fleet_server_create(&s, &d, NULL), FLEET_ERROR_ARGUMENT);
+    for (uint32_t i = 0; i < DESC_FIELDS; i++) {
+        uint32_t *at = desc_field(&d, i, &name);
+        if (strcmp(name, s.field)) continue;
+        *at = s.fits;
+        CHECK_INT(fleet_server_bytes(&d) != 0 ||
+                      strcmp(name, (fleet_server_create(&s, &d, NULL), s.field)),
+                  1);
+        return;
+    }
+    CHECK_TEXT(s.field, "the name of a field");
+}
+static void extreme_descriptors(test_run *t)
+{
+    static const uint32_t values[] = {0,         1,
+                                      2,         3,
+                                      4,         7,
+                                      8,         9,
+                                      15,        16,
+                                      64,        4096,
+                                      4097,      65535,
+                                      65536,     65537,
+                                      1u << 20,  (1u << 24) - 1,
+                                      1u << 24,  (1u << 24) + 1,
+                                      1u << 31,  UINT32_MAX - 1,
+                                      UINT32_MAX};
+    const uint32_t n = sizeof values / sizeof *values;
+    static const float ticks[] = {-1, 1e-30f, 1e-3f, 1e9f, 2e9f};
+    fleet_server_desc base = fleet_server_desc_default();
+    const char *name;
+    base.requests = 4, base.events = 2, base.pages = 8, base.page_tokens = 4;
+    base.prompt_tokens = 16, base.sequence_tokens = 32, base.decode_rows = base.chunk_rows = 4;
+    for (uint32_t a = 0; a < DESC_FIELDS && !t->failed_here; a++)
+        for (uint32_t i = 0; i < n; i++)
+            for (uint32_t b = a; b < DESC_FIELDS; b++)
+                for (uint32_t less = 0; less < 2; less++) {
+                    fleet_server_desc d = base;
+                    *desc_field(&d, a, &name) = values[i];
+                    *desc_field(&d, b, &name) = values[i] - less;
+                    check_descriptor(t, d);
+                    *desc_field(&d, a, &name) = values[i] - less;
+                    *desc_field(&d, b, &name) = values[i];
+                    check_descriptor(t, d);
+                }
+    for (uint32_t i = 0; i < sizeof ticks / sizeof *ticks; i++) {
+        fleet_server_desc d = base;
+        d.tick_ns = ticks[i];
+        CHECK((fleet_server_bytes(&d) != 0) == (i == 2 || i == 3));
+    }
+}
 static void server_has_two_pools_at_most(test_run *t)
 {
     fleet_server_desc d = fleet_server_desc_default();
@@ -1377,6 +1507,7 @@ static void all(test_run *t)
     TEST(decode_may_be_suspended_at_layers);
     TEST(roofline_figures);
     TEST(mixed_batch_is_capped_by_predicted_time);
+    TEST(time_that_no_word_holds_is_not_predicted);
     TEST(error_of_prediction_is_reported);
     TEST(idle_decode_pool_helps_layer_by_layer);
     TEST(lent_chiplets_go_back_at_the_next_layer);
@@ -1400,6 +1531,7 @@ static void all(test_run *t)
     TEST(aged_request_gets_pages_in_a_flood);
     TEST(prompt_that_begins_alike_reuses_whole_pages);
     TEST(descriptors);
+    TEST(extreme_descriptors);
     TEST(server_has_two_pools_at_most);
     TEST(server_in_given_memory);
     TEST(random_traffic);

@@ -139,6 +139,25 @@ static void thread_that_is_suspended_until_the_next_launch(test_run *t)
     fleet_server_free(&s);
 }
 
+/* A has seen an empty ring and that a launch has ended; then the next one sends a token, and ends without a last event. */
+static void token_comes_before_the_event_of_a_request_that_is_left(test_run *t)
+{
+    const fleet_server_desc d = small();
+    fleet_server s;
+    fleet_server_event e;
+    uint64_t id;
+    CHECK_INT(fleet_server_create(&s, &d, NULL), FLEET_OK);
+    CHECK_INT(submit(&s, FLEET_PROACTIVE, 9, &id), FLEET_OK);
+    CHECK_INT(launch_for(&s, 2), FLEET_OK);
+    fleet_server_ended(&s, FLEET_ERROR_TIMEOUT);
+    CHECK_INT(fleeti_poll_left(&s, &e), 1); /* A */
+    CHECK(e.id == id && e.kind == FLEET_EVENT_TOKEN && e.index == 0);
+    CHECK_INT(fleet_server_poll(&s, &e), 1);
+    CHECK(e.id == id && e.kind == FLEET_EVENT_FAILED && e.index == 1);
+    CHECK_INT(fleet_server_poll(&s, &e), 0);
+    fleet_server_free(&s);
+}
+
 /* A has taken a slot and is suspended before its message is in the ring; the launch ends. */
 static void thread_that_is_suspended_while_it_submits(test_run *t)
 {
@@ -482,6 +501,7 @@ static void all(test_run *t)
 {
     TEST(last_event_that_a_suspended_thread_has);
     TEST(thread_that_is_suspended_until_the_next_launch);
+    TEST(token_comes_before_the_event_of_a_request_that_is_left);
     TEST(thread_that_is_suspended_while_it_submits);
     TEST(reader_that_dies_takes_its_own_event_with_it);
     TEST(event_that_is_released_twice);
