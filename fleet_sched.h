@@ -2968,10 +2968,10 @@ FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_producer *p)
     }
 }
 
-/* The producer leaves. */
+/* The producer leaves. Where the launch has no room for its ring there is none, and no copy to wait for. */
 FLEET_DEVICE void fleeti_produce_end(fleeti_worker *w, fleet_producer *p)
 {
-    const fleet_status status = fleeti_producer_end(p);
+    const fleet_status status = w->fixed->launch_error ? FLEET_OK : fleeti_producer_end(p);
     if (status && fleeti_thread_lane(w->self) == 0)
         fleeti_tile_failed(w, FLEETI_TASK(w, id), status);
 }
