@@ -16,12 +16,15 @@
 #if defined(FLEET_HIP)
 #define LIMIT_NS 200000ull
 #define SHAPES 1
+#define RANDOM_GRAPHS 5u
 #elif defined(FLEET_CUDA)
 #define LIMIT_NS 30000000ull
 #define SHAPES 2
+#define RANDOM_GRAPHS 50u
 #else
 #define LIMIT_NS 200000000ull
 #define SHAPES 3
+#define RANDOM_GRAPHS 50u
 #endif
 #define AT_MOST 4
 
@@ -66,7 +69,12 @@ FLEET_TILE(flagged, job)
     FLEET_UNUSED(at);
     return fleet_await_flagged(&ctx, (const fleet_quad *)(const void *)args->weights, 1, 0, &words);
 }
-#define JOB_TILES(TILE, P) TILE(P, take) TILE(P, other) TILE(P, idle) TILE(P, flagged)
+FLEET_TILE(rest, job)
+{
+    if (ctx.thread == 0) fleet_add_relaxed_device(args->runs + 1, 1);
+    return FLEET_OK;
+}
+#define JOB_TILES(TILE, P) TILE(P, take) TILE(P, other) TILE(P, idle) TILE(P, flagged) TILE(P, rest)
 #define JOB_STREAMS(TILE, P) TILE(P, take)
 FLEET_DISPATCH_WITH_PIPELINE(job, JOB_TILES, JOB_STREAMS, 4, 1024)
 FLEET_KERNEL(job_kernel, job, 128)
@@ -183,6 +191,8 @@ static int stand_ends(test_run *t, const setting *s, stand *o, ending how, uint6
         usleep(200);
     }
     pthread_join(o->thread, NULL);
+    if (want == FLEET_STATUS_COUNT)
+        want = o->status == FLEET_ERROR_ABORTED ? FLEET_ERROR_ABORTED : FLEET_OK;
     if (!is_deadlock(s->engine, o->status, want)) NEED_STATUS(o->status, want);
     if (want) NEED_STATUS(fleet_state_recover(&o->s.state, NULL), FLEET_OK);
     return 1;
@@ -207,7 +217,7 @@ static void run_lacking(test_run *t, const setting *s, void *lack_)
     fleet_graph *g = fleet_graph_create(NULL);
     const int64_t most = AT_MOST * 8;
     const fleet_dim rows = fleet_symbol(g, "n", 0, (int32_t)most);
-    fleet_grid more, steps;
+    fleet_grid more;
     stand o;
     uint32_t how, begin;
     fleet_grid takes = fleet_call_device(
@@ -217,10 +227,7 @@ static void run_lacking(test_run *t, const setting *s, void *lack_)
         g, "other", job_other,
         kind >= NONE_PRESENT && kind <= NO_TASK ? fleet_shape1(rows) : fleet_shape1_of(AT_MOST), 0);
     if (kind == WAVES_ALONE) fleet_grid_level(g, more, FLEET_LEVEL_WAVE);
-    if (kind == NONE_PRESENT) {
-        steps = fleet_call_device(g, "steps", job_other, fleet_shape1_of(1), 0);
-        (void)steps;
-    }
+    if (kind == NONE_PRESENT) (void)fleet_call_device(g, "steps", job_other, fleet_shape1_of(1), 0);
     fleet_buckets_at_build(&d.plan, rows, &most, 1);
     d.launch.steps = FLEET_STEPS_ENDLESS;
     d.launch.finish = 1;
@@ -251,6 +258,118 @@ static void endless_without_work(test_run *t)
         in_settings(t, SHAPES, run_lacking, &l);
         if (t->failed_here) printf("    lack %u\n", kind);
     }
+}
+
+/* ---- random runs ---- */
+
+/* Grids of all levels, with and without stages, some with absent tasks, in random order. *owed: an event never comes. */
+static fleet_graph *random_graph(const setting *s, fleet_session_desc *d, uint64_t *seed,
+                                 uint32_t *owed)
+{
+    static const fleet_level levels[] = {FLEET_LEVEL_CU, FLEET_LEVEL_CU, FLEET_LEVEL_WAVE,
+                                         FLEET_LEVEL_CHIPLET, FLEET_LEVEL_DEVICE};
+    static const int64_t most = 8;
+    fleet_graph *g = fleet_graph_create(NULL);
+    const fleet_dim rows = fleet_symbol(g, "n", 0, (int32_t)most);
+    const uint32_t n = 1 + draw(seed, 6);
+    static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g"};
+    fleet_grid grids[7];
+    uint32_t i;
+    for (i = 0; i <= n; i++) { /* the last one counts steps */
+        const uint32_t takes = i < n && draw(seed, 2), all = 1 + draw(seed, 9);
+        const fleet_level level = takes || i == n ? FLEET_LEVEL_CU : levels[draw(seed, 5)];
+        grids[i] = fleet_call_device(g, names[i],
+                                     i == n  ? (uint32_t)job_other
+                                     : takes ? (uint32_t)job_take
+                                             : (uint32_t)job_rest,
+                                     i == n          ? fleet_shape1_of(1)
+                                     : draw(seed, 3) ? fleet_shape1_of((int32_t)all)
+                                                     : fleet_shape1(rows),
+                                     0);
+        fleet_grid_level(g, grids[i], level);
+        setting_mix(s, g, grids[i], i);
+        if (i && draw(seed, 2)) fleet_after(g, grids[i], grids[draw(seed, i)]);
+    }
+    *owed = draw(seed, 8) == 0 && s->schedule != FLEET_SCHEDULE_DYNAMIC && !s->mixed;
+    if (*owed) {
+        const fleet_etensor e = fleet_event_tensor(g, "owed", fleet_shape0(), FLEET_COUNT_DERIVED);
+        fleet_event_external(g, e, FLEET_EXTERNAL_NOTIFIES, 1, FLEET_SCOPE_DEVICE);
+        fleet_in_edge(g, grids[n], e, "i->");
+    }
+    fleet_buckets_at_build(&d->plan, rows, &most, 1);
+    return g;
+}
+
+/* Runs of one graph, which end by a tile, an abort, a limit, or by whatever comes first. Returns whether the graph was one. */
+static uint32_t random_run(test_run *t, uint64_t number)
+{
+    uint64_t seed = number * 0x9e3779b97f4a7c15ull;
+    setting s;
+    fleet_session_desc d;
+    fleet_graph *g;
+    stand o;
+    uint32_t settings = 0, i, owed, runs = 1 + draw(&seed, 4);
+    while (setting_get(settings, TEST_SHAPES, &s)) settings++;
+    (void)setting_get(draw(&seed, settings), TEST_SHAPES, &s);
+    s.seed = 1 + draw(&seed, 1000000);
+    s.waves = 1 + draw(&seed, 3);
+    s.mixed = s.schedule == FLEET_SCHEDULE_STATIC && draw(&seed, 2) ? draw(&seed, 256) : 0;
+    s.early = s.schedule == FLEET_SCHEDULE_DYNAMIC && draw(&seed, 2);
+    s.unfused = s.schedule == FLEET_SCHEDULE_STATIC && !s.mixed && draw(&seed, 8) == 0;
+    s.workers = draw(&seed, 3);
+    start_at(draw(&seed, START_POINTS));
+    d = desc_of(&s);
+    g = random_graph(&s, &d, &seed, &owed);
+    d.launch.finish = 1;
+    d.state = setting_state_desc(&s);
+    memset(&o, 0, sizeof o);
+    if (fleet_session_open(&o.s, g, &d, FLEET_KERNEL_OF(job_kernel))) {
+        if (getenv("FLEET_TEST_VERBOSE")) printf("    %s %s\n", fleet_graph_error(g), o.s.message);
+        fleet_session_close(&o.s);
+        fleet_graph_destroy(g);
+        return 0;
+    }
+    fleet_session_close(&o.s);
+    if (!stand_open(t, &o, &s, g, &d)) return 0;
+    if (fleet_bind(&o.s.state, "n", draw(&seed, 9), NULL))
+        test_fail(t, __FILE__, __LINE__, "fleet_bind");
+    for (i = 0; i < runs && !t->failed_here; i++) {
+        const uint32_t begin = fleet_state_epoch(&o.s.state);
+        const uint32_t finishes = draw(&seed, 2), aborts = draw(&seed, 2) || !(finishes || owed);
+        const uint64_t after = draw(&seed, 4) ? draw(&seed, 300000) : draw(&seed, 5000000);
+        fleet_status want = FLEET_OK;
+        o.s.launch.steps = draw(&seed, 2) ? FLEET_STEPS_ENDLESS : 30 + draw(&seed, 1u << 20);
+        o.s.launch.limit_ns = owed && !aborts ? LIMIT_NS : PATIENCE_NS;
+        o.args.last = finishes ? 1 + draw(&seed, 20) : 0;
+        if (owed) want = aborts ? FLEET_ERROR_ABORTED : FLEET_ERROR_TIMEOUT;
+        if (aborts && !owed) want = FLEET_STATUS_COUNT; /* or else it has come to its end */
+        if (stand_ends(t, &s, &o, aborts ? ABORT : LAST_STEP, after, want) && !o.status &&
+            fleet_state_epoch(&o.s.state) - begin != (finishes ? o.args.last : o.s.launch.steps))
+            test_fail(t, __FILE__, __LINE__, "%u steps have run, not %u",
+                      fleet_state_epoch(&o.s.state) - begin,
+                      finishes ? o.args.last : o.s.launch.steps);
+    }
+    stand_close(&o);
+    if (!t->failed_here) return 1;
+    setting_print(&s);
+    printf("    again: FLEET_TEST_SEED=%llu FLEET_TEST_ENGINE=%s %s random\n",
+           (unsigned long long)number, s.engine == FLEET_ENGINE_THREADS ? "threads" : "both",
+           t->argv[0]);
+    return 0;
+}
+static void random_runs(test_run *t)
+{
+    const char *given = getenv("FLEET_TEST_SEED"), *count = getenv("FLEET_TEST_GRAPHS");
+    uint64_t n = count ? strtoull(count, NULL, 10) : deep() ? 5000 : RANDOM_GRAPHS, seed, first;
+    uint32_t ran = 0;
+    if (given) n = 1;
+    first = given ? strtoull(given, NULL, 10) : 1 + test_first(n);
+    for (seed = first; seed < first + n && !t->failed_here; seed++) {
+        alarm((unsigned)(2 * PATIENCE_NS / 1000000000u));
+        ran += random_run(t, seed);
+    }
+    alarm(0);
+    CHECK(given || ran > n / 2); /* the generator still makes graphs that run */
 }
 
 /* ---- waits for what never comes ---- */
@@ -781,6 +900,7 @@ static void all(test_run *t)
     TEST(room_in_a_mailbox);
     TEST(residency);
     TEST(endless_without_work);
+    TEST(random_runs);
     TEST(a_second_release_gives_no_room);
     TEST(a_client_that_stalls_holds_up_no_other);
 #if defined(FLEET_HOST)
