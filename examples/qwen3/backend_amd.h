@@ -488,7 +488,7 @@ FLEET_DEVICE void rms_scales(const fleet_ctx *ctx, const task_args *task, const 
                 sum[i] += d->squares[at[i] / 4 + vectors * 4 + lane];
             sum[i] = row_sum(sum[i]);
             if (lane == 0 && row < end)
-                l->scale[row] = task->rmsnorm ? 1 / sqrtf(sum[i] / (float)d->hidden + d->eps) : 1;
+                l->scale[row] = task->rmsnorm ? rms_scale(sum[i] / (float)d->hidden + d->eps) : 1;
         }
     }
 }

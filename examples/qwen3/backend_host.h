@@ -272,7 +272,7 @@ FLEET_DEVICE void rms_scales(const fleet_ctx *ctx, const task_args *task, const 
     for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
         float sum = 0;
         for (uint32_t i = 0; i < LANES_PER_ROW; i++) sum += l->sums[r * LANES_PER_ROW + i];
-        l->scale[first + r] = task->rmsnorm ? 1 / sqrtf(sum / (float)d->hidden + d->eps) : 1;
+        l->scale[first + r] = task->rmsnorm ? rms_scale(sum / (float)d->hidden + d->eps) : 1;
     }
     fleet_barrier(ctx);
 }

@@ -86,7 +86,7 @@ FLEET_DEVICE void rms_scale_rows(const task_args *task, const linear_lds *l, uin
         for (uint32_t i = 1; i < scaled_rows; i++) sum[0] = lane == i ? sum[i] : sum[0];
         if (lane < scaled_rows && first + lane < rows)
             l->scale[first + lane] =
-                task->rmsnorm ? fast_rsqrt(sum[0] / (float)d->hidden + d->eps) : 1;
+                task->rmsnorm ? rms_scale(sum[0] / (float)d->hidden + d->eps) : 1;
     }
 }
 FLEET_DEVICE void rms_scales(const fleet_ctx *ctx, const task_args *task, const linear_lds *l,

@@ -357,10 +357,6 @@ FLEET_DEVICE uint32_t fast_quotient(uint32_t n, uint32_t d)
 {
     return n / d;
 }
-FLEET_DEVICE float fast_rsqrt(float x)
-{
-    return 1 / sqrtf(x);
-}
 FLEET_DEVICE fleet_quad load_floats(const float *from)
 {
     fleet_quad quad;

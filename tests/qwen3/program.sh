@@ -246,7 +246,7 @@ hostile() {
     rm -rf "$OUT/model"
     cp -r "${model:-$dense}" "$OUT/model"
     "$@" "$OUT/model/$file"
-    ends "$name" "${status:-2}" "$words" "$OUT/model" --prompt-ids 1 --steps 2
+    ends "$name" "${status:-2}" "$words" "$OUT/model" --prompt-ids "${prompt:-1}" --steps 2
 }
 bytes() { # AT HEX FILE: writes over it
     python3 - "$@" <<'PYTHON'
@@ -313,6 +313,22 @@ PYTHON
 }
 status=1 hostile infinite_logits "sequence 0, after 1 tokens: the logit of token 0 is infinite" model.safetensors fill model.norm.weight 7f7f
 status=1 model=$moe hostile infinite_scores "sequence 0, after 1 tokens: the logit of token 0 is infinite" model.safetensors fill model.layers.0.post_attention_layernorm.weight 7f7f
+# A norm whose squares overflow makes zeros of everything, of which the first token would be chosen: of the residual stream, of the
+# head of a key, and of one token of a prompt whose last one is as it was.
+status=1 hostile overflowed_norm "sequence 0, after 1 tokens: the logit of token 0 is infinite" model.safetensors fill model.embed_tokens.weight 0060
+status=1 hostile overflowed_key "sequence 0, after 1 tokens: the logit of token 0 is infinite" model.safetensors fill model.layers.3.self_attn.k_proj.weight 8060
+status=1 hostile overflowed_query "sequence 0, after 1 tokens: the logit of token 0 is infinite" model.safetensors fill model.layers.3.self_attn.q_proj.weight 8060
+row() { # FILE: the embedding of token 7
+    python3 - "$@" <<'PYTHON'
+import json, sys
+with open(sys.argv[1], "r+b") as f:
+    n = int.from_bytes(f.read(8), "little")
+    begin = json.loads(f.read(n))["model.embed_tokens.weight"]["data_offsets"][0]
+    f.seek(8 + n + begin + 7 * 256)
+    f.write(bytes.fromhex("0060") * 128)
+PYTHON
+}
+status=1 prompt=20*7,1 hostile overflowed_row "sequence 0, after 21 tokens: the logit of token 0 is infinite" model.safetensors row
 
 # The same values as float: it is said that matrices are rounded, and nothing changes.
 widen() { # FILE

@@ -269,7 +269,7 @@ FLEET_DEVICE float prefill_scale(const task_args *task, uint32_t row, uint32_t r
         for (uint32_t n = 0; n < 8; n++)
             if (i + n * 4 < all) sum += (some[n][0] + some[n][1]) + (some[n][2] + some[n][3]);
     }
-    return 1 / sqrtf(sum / (float)task->d.hidden + task->d.eps);
+    return rms_scale(sum / (float)task->d.hidden + task->d.eps);
 }
 
 /* Stores a part of the product, [rows][columns]. A lane has a column of each block. is_whole, a constant: 1: all rows and columns of
@@ -539,7 +539,7 @@ FLEET_TILE(prefill_heads, task_args)
                       turns[2] = {load_floats(rope, 0), load_floats(rope + 4, 0)};
         float low[4], high[4], squares = 0, scale;
         for (uint32_t e = 0; e < 4; e++) squares += x.low[e] * x.low[e] + x.high[e] * x.high[e];
-        scale = 1 / sqrtf(row_sum(is_there ? squares : 0) / (float)dim + d->eps);
+        scale = rms_scale(row_sum(is_there ? squares : 0) / (float)dim + d->eps);
         if (is_query) scale *= d->root;
         for (uint32_t e = 0; e < 4; e++) {
             const float a = x.low[e] * scale * norms[0][e], b = x.high[e] * scale * norms[1][e],
@@ -686,7 +686,7 @@ FLEET_DEVICE void flash_keys(const task_args *task, const prefill_block *b, uint
     ROLLED
     for (uint32_t i = 1; first < end; i++, first += PREFILL_WARPS * FLASH_KEYS) {
         sums16 score = (sums16)(0.0f);
-        float row_max = to->row_max, rescale, sum = 0;
+        float row_max = to->row_max, base, rescale, sum = 0;
         uint32_t must_rescale;
         flash_pages_of(d, task->cache, head, &list, i, pages);
         UNROLLED
@@ -703,10 +703,11 @@ FLEET_DEVICE void flash_keys(const task_args *task, const prefill_block *b, uint
         }
         row_max = fmaxf(row_max, shuffle_xor(row_max, MATRIX));
         if (row_max <= to->row_max + FLASH_SLACK) row_max = to->row_max;
-        rescale = row_max == -INFINITY ? 1 : fast_exp(to->row_max - row_max);
+        base = row_max == -INFINITY ? 0 : row_max; /* weights are 0 then, or not a number */
+        rescale = row_max == -INFINITY ? 1 : fast_exp(to->row_max - base);
         UNROLLED
         for (uint32_t n = 0; n < 16; n++) {
-            score[n] = row_max == -INFINITY ? 0 : fast_exp(score[n] - row_max);
+            score[n] = fast_exp(score[n] - base);
             sum += score[n];
         }
         to->denominator = to->denominator * rescale + sum, to->row_max = row_max;

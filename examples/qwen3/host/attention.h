@@ -51,7 +51,7 @@ FLEET_DEVICE void rmsnorm_rope(const decoder *d, const float *from, const float 
     for (uint32_t i = 0; i < d->head_dim; i += VECTOR)
         for (uint32_t j = 0; j < VECTOR; j++) squares[j] += from[i + j] * from[i + j];
     for (uint32_t j = 0; j < VECTOR; j++) sum += squares[j];
-    scale = 1 / sqrtf(sum / (float)d->head_dim + d->eps);
+    scale = rms_scale(sum / (float)d->head_dim + d->eps);
     for (uint32_t i = 0; i < half; i++) {
         const float a = from[i] * scale * norm[i], b = from[i + half] * scale * norm[i + half];
         to[i] = a * rope[i * 2] - b * rope[i * 2 + 1];

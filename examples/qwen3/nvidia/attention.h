@@ -218,7 +218,7 @@ FLEET_DEVICE roped_head rmsnorm_rope_of(const decoder *d, vec2 low, vec2 high, h
     float squares = 0, scale;
     for (uint32_t n = 0; n < 2 && mine; n++)
         squares += low.value[n] * low.value[n] + high.value[n] * high.value[n];
-    scale = fast_rsqrt(wave_sum(squares) * (d->root * d->root) + d->eps);
+    scale = rms_scale(wave_sum(squares) * (d->root * d->root) + d->eps);
     UNROLLED
     for (uint32_t n = 0; n < 2; n++) {
         const float a = low.value[n] * scale * norm.low.value[n],

@@ -317,7 +317,7 @@ FLEET_DEVICE void prefill_scales(const task_args *task, float *scale, uint32_t r
     for (uint32_t n = 0; n < 2 * blocks; n++) {
         scale[n] += shuffle_xor(scale[n], 1);
         scale[n] += shuffle_xor(scale[n], 2);
-        scale[n] = task->rmsnorm ? fast_rsqrt(scale[n] / (float)task->d.hidden + task->d.eps) : 1;
+        scale[n] = task->rmsnorm ? rms_scale(scale[n] / (float)task->d.hidden + task->d.eps) : 1;
     }
 }
 

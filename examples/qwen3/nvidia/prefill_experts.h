@@ -492,7 +492,7 @@ FLEET_DEVICE void gather_row(const task_args *task, const prefill_routes *to, co
     for (uint32_t i = lane; i < parts; i += 32) squares += d->squares[(size_t)r * parts + i];
     UNROLLED
     for (uint32_t bit = 16; bit; bit /= 2) squares += shuffle_xor(squares, bit);
-    if (lane < d->top_k) to->scale[place[lane]] = fast_rsqrt(squares / (float)hidden + d->eps);
+    if (lane < d->top_k) to->scale[place[lane]] = rms_scale(squares / (float)hidden + d->eps);
     for (uint32_t first = lane; first < vectors; first += 32 * GATHERED) {
         fleet_quad quad[GATHERED];
         UNROLLED

@@ -35,11 +35,6 @@ FLEET_DEVICE uint32_t fast_quotient(uint32_t n, uint32_t d)
 {
     return (uint32_t)__fdividef((float)n + 0.5f, (float)d);
 }
-/* The bare instruction, exact to two units in the last place. */
-FLEET_DEVICE float fast_rsqrt(float x)
-{
-    return rsqrtf(x);
-}
 
 /* mma.sync of bf16: activations and weights. */
 FLEET_DEVICE void mma_bf16(float *sum, const uint32_t *a, const uint32_t *b)

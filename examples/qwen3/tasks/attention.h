@@ -97,7 +97,7 @@ FLEET_DEVICE void begin_queries(const fleet_ctx *ctx, const task_args *task, con
         for (uint32_t n = 0; n < LANE_PAIRS; n++)
             if (n * LANES_PER_ROW + ctx->thread % LANES_PER_ROW < half)
                 squares += x.low[n] * x.low[n] + x.high[n] * x.high[n];
-        scale = 1 / sqrtf(row_sum(squares) / (float)dim + d->eps);
+        scale = rms_scale(row_sum(squares) / (float)dim + d->eps);
         UNROLLED
         for (uint32_t n = 0; n < LANE_PAIRS; n++) {
             const uint32_t j = pair_of_lane(d, n);
@@ -169,7 +169,7 @@ FLEET_DEVICE void attend_pages(const task_args *task, const attention_lds *l, co
         words4 keys[HEAD_BLOCKS], values[HEAD_BLOCKS];
         sums4 score = (sums4)(0.0f);
         halves4 weights;
-        float row_max = to->row_max, rescale, sum = 0;
+        float row_max = to->row_max, base, rescale, sum = 0;
         UNROLLED
         for (uint32_t t = 0; t < HEAD_BLOCKS; t++) {
             const uint32_t at = t * BLOCK_K + four * VECTOR;
@@ -196,10 +196,11 @@ FLEET_DEVICE void attend_pages(const task_args *task, const attention_lds *l, co
             row_max = fmaxf(row_max, score[i]);
         }
         row_max = query_max(row_max);
-        rescale = row_max == -INFINITY ? 0 : fast_exp(to->row_max - row_max);
+        base = row_max == -INFINITY ? 0 : row_max; /* weights are 0 then, or not a number */
+        rescale = fast_exp(to->row_max - base);
         UNROLLED
         for (uint32_t i = 0; i < 4; i++) {
-            const float weight = row_max == -INFINITY ? 0 : fast_exp(score[i] - row_max);
+            const float weight = fast_exp(score[i] - base);
             weights[i] = (_Float16)weight, sum += weight;
         }
         to->denominator = to->denominator * rescale + sum, to->row_max = row_max;
