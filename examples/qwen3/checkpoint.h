@@ -177,6 +177,10 @@ static inline int qwen3_open(qwen3_checkpoint *c, const char *dir);
 /* Frees what qwen3_open took. c->error stays, and closing twice is harmless. */
 static inline void qwen3_close(qwen3_checkpoint *c);
 
+/* Tells the system that nothing of the files needs to be in memory now: what is read again comes from its cache, or the disk.
+   Only of a checkpoint that qwen3_open has opened; any thread. */
+static inline void qwen3_release(const qwen3_checkpoint *c);
+
 /* The configuration alone: `path` is a folder with a config.json, or such a file. */
 static inline int qwen3_config_read(qwen3_config *config, const char *path, char *error,
                                     size_t error_size);
@@ -1364,6 +1368,23 @@ static inline int qwen3_open(qwen3_checkpoint *c, const char *dir)
         return 0;
     qwen3_close(c);
     return -1;
+}
+
+#if defined(__linux__) && !defined(__cplusplus)
+extern int madvise(void *at, size_t size,
+                   int advice); /* in strict C11 the headers do not declare it */
+#endif
+static inline void qwen3_release(const qwen3_checkpoint *c)
+{
+#if defined(__linux__)
+    const int dont_need = 4; /* MADV_DONTNEED */
+    uint32_t i;
+    for (i = 0; i < c->shard_count; i++)
+        if (c->shards[i].mapped.size)
+            madvise((void *)(uintptr_t)c->shards[i].mapped.at, c->shards[i].mapped.size, dont_need);
+#else
+    (void)c;
+#endif
 }
 
 static inline void qwen3_close(qwen3_checkpoint *c)

@@ -89,14 +89,7 @@ static uint32_t device_workers(void)
 static inline uint64_t memory_left(void)
 {
 #if defined(FLEET_HOST)
-    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    uint64_t left = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
-    FILE *file = fopen("/proc/meminfo", "r"); /* Linux; includes what caches would release */
-    char line[128];
-    while (file && fgets(line, sizeof line, file))
-        if (!strncmp(line, "MemAvailable:", 13)) left = strtoull(line + 13, NULL, 10) * 1024;
-    if (file) fclose(file);
-    return left;
+    return fleet_host_machine().memory_bytes;
 #else
     size_t left = 0, all = 0;
 #if defined(FLEET_CUDA)

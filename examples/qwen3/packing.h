@@ -91,6 +91,7 @@ static uint64_t bytes_of(const layout *l)
 /* Packs some panels, padded with zeros, and copies them to `to` on the device. Several threads run
    this. */
 typedef struct packing {
+    const qwen3_checkpoint *checkpoint; /* its pages are not needed once they are packed; or null */
     const matrix_source *from;
     const layout *as;
     uint32_t first, end; /* panels */
@@ -138,6 +139,7 @@ static void *pack_panels(void *user)
                             ((size_t)(staged - 1) * words + (size_t)panel_tiles * TILE_N * k) * 2,
                             NULL))
             snprintf(p->error, sizeof p->error, "weights cannot be copied to the device");
+        if (p->checkpoint) qwen3_release(p->checkpoint);
         staged = 0;
     }
     free(stage);
@@ -147,8 +149,8 @@ static void *pack_panels(void *user)
 
 /* Packs a matrix, with several threads. Nonzero: the error says why not, and `refused` is 1 if the
    checkpoint is at fault. */
-static int pack(const matrix_source *from, const layout *as, bf16 *to, char *error,
-                uint32_t *refused)
+static int pack(const qwen3_checkpoint *checkpoint, const matrix_source *from, const layout *as,
+                bf16 *to, char *error, uint32_t *refused)
 {
     /* A thread pays off from 4 MB on. */
     const uint32_t share = (4u << 20) / panel_bytes_of(as) + 1, panels = panels_of(as);
@@ -159,7 +161,7 @@ static int pack(const matrix_source *from, const layout *as, bf16 *to, char *err
     uint32_t started[MAX_PACKERS];
     if (threads > ceil_div(panels, share)) threads = ceil_div(panels, share);
     for (uint32_t i = 0; i < threads; i++) {
-        job[i].from = from, job[i].as = as, job[i].to = to;
+        job[i].checkpoint = checkpoint, job[i].from = from, job[i].as = as, job[i].to = to;
         job[i].first = (uint32_t)((uint64_t)panels * i / threads),
         job[i].end = (uint32_t)((uint64_t)panels * (i + 1) / threads);
         job[i].error[0] = 0, job[i].refused = 0;

@@ -27,10 +27,11 @@ typedef struct model {
     model_layer *layers;
     const bf16 *embedding, *head;
     const float *norm;
-    uint64_t step_bytes;  /* weights that a step of one row reads */
-    uint32_t workers;     /* workers of the device */
-    uint32_t large_m;     /* 1: layers are packed for large-M products */
-    uint32_t has_prefill; /* 1: a kernel of its own takes prompts (prefill.h) */
+    uint64_t step_bytes;          /* weights that a step of one row reads */
+    uint32_t workers;             /* workers of the device */
+    uint32_t large_m;             /* 1: layers are packed for large-M products */
+    uint32_t has_prefill;         /* 1: a kernel of its own takes prompts (prefill.h) */
+    const qwen3_checkpoint *from; /* while it is loaded; null: random weights */
     device_memory memory;
     uint32_t refused; /* 1: the checkpoint is at fault */
     char error[ERROR_BYTES];
@@ -101,7 +102,7 @@ static const bf16 *matrix(model *m, const char *what, const matrix_source *s, co
         return to;
     }
     for (uint32_t i = 0; i < count; i++)
-        if (pack(s + i, as, to + i * each, m->error, &m->refused)) return NULL;
+        if (pack(m->from, s + i, as, to + i * each, m->error, &m->refused)) return NULL;
     return to;
 }
 
@@ -247,11 +248,32 @@ static int model_begin(model *m, const qwen3_config *config, fleet_schedule sche
     return m->error[0] != 0;
 }
 
+/* Copies the embedding's rows, some at a time. */
+static const bf16 *embedding(model *m, const qwen3_tensor *from)
+{
+    const uint64_t all = (uint64_t)from->rows * from->columns, each = PACK_BYTES / sizeof(bf16);
+    bf16 *to = (bf16 *)memory_get(&m->memory, "embeddings", all * sizeof *to), *some;
+    if (!to) return NULL;
+    some = (bf16 *)malloc(each * sizeof *some);
+    if (!some) snprintf(m->error, ERROR_BYTES, "out of memory");
+    for (uint64_t at = 0; at < all && !m->error[0]; at += each) {
+        const uint64_t n = all - at < each ? all - at : each;
+        if (qwen3_tensor_to_bf16(from, at, n, some, m->error, ERROR_BYTES))
+            m->refused = 1;
+        else if (fleet_to_device(to + at, some, n * sizeof *some, NULL))
+            snprintf(m->error, ERROR_BYTES, "embeddings: cannot be copied to the device");
+        qwen3_release(m->from);
+    }
+    free(some);
+    return to;
+}
+
 static int model_fill(model *m, const qwen3_checkpoint *from,
                       void (*progress)(uint32_t done, uint32_t of))
 {
     const qwen3_config *c = &m->config;
     const uint32_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+    m->from = m->memory.counts ? NULL : from;
     m->layers = (model_layer *)calloc(c->layers, sizeof *m->layers);
     if (!m->layers) snprintf(m->error, ERROR_BYTES, "out of memory");
     for (uint32_t i = 0; i < c->layers && !m->error[0]; i++) {
@@ -287,7 +309,6 @@ static int model_fill(model *m, const qwen3_checkpoint *from,
         if (progress) progress(i + 1, c->layers + 1);
     }
     if (!m->error[0]) {
-        bf16 *rows = NULL;
         matrix_source s = source_of(from ? &from->head : NULL, NULL, NULL, 0);
         m->norm = vector(m, from ? &from->norm : NULL, c->hidden);
         take_rows(&s.part[0], m->rank, m->head_tokens);
@@ -296,21 +317,11 @@ static int model_fill(model *m, const qwen3_checkpoint *from,
             const layout as = single_layout_of(c->vocab, c->hidden);
             m->embedding = matrix(m, "embeddings", NULL, &as, 1);
         } else {
-            const uint64_t bytes = (uint64_t)c->vocab * c->hidden * 2;
-            rows = m->memory.counts ? NULL : (bf16 *)malloc((size_t)bytes);
-            if (m->memory.counts)
-                memory_get(&m->memory, "embeddings", bytes);
-            else if (!rows)
-                snprintf(m->error, ERROR_BYTES, "out of memory");
-            else if (qwen3_tensor_to_bf16(&from->embed, 0, (uint64_t)c->vocab * c->hidden, rows,
-                                          m->error, ERROR_BYTES))
-                m->refused = 1;
-            else
-                m->embedding = (const bf16 *)memory_copy(&m->memory, "embeddings", rows, bytes);
-            free(rows);
+            m->embedding = embedding(m, &from->embed);
         }
         if (progress) progress(c->layers + 1, c->layers + 1);
     }
+    m->from = NULL;
     return m->error[0] != 0;
 }
 
