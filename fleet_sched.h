@@ -714,7 +714,7 @@ FLEET_C_BEGIN
    ended on all ranks: what they wrote to this one is there.
 
    When a rank fails, the launches of all others end too, and fleet_failure.peer and the reports name it:
-     FLEET_ERROR_PEER_FAILED    it ended by a failure or an abort; its own report says why
+     FLEET_ERROR_PEER_FAILED    it ended by a failure or an abort, or could not begin; its own report says why
      FLEET_ERROR_PEER_TIMEOUT   it has not started, or not notified an event, within fleet_launch_desc.peer_limit_ns and
                                 an eighth of it, in which ranks tell each other whom they wait for: where a rank waits
                                 for one that waits for a third, the third is named. Waits within a rank have twice the

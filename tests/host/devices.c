@@ -365,6 +365,25 @@ static void an_abort_while_ranks_meet_travels(test_run *t)
     devices_close(&d);
 }
 
+/* Its device has too few workgroups for its plan. */
+static void a_rank_that_cannot_begin_is_named(test_run *t)
+{
+    devices d;
+    fleet_plan header;
+    uint32_t i;
+    if (!devices_open(t, &d, FLEET_SCHEDULE_STATIC, RANKS)) return;
+    header = *d.r[1].plan;
+    for (i = 0; i < header.chiplets; i++) header.workers[i] += 1000;
+    CHECK_STATUS(fleet_to_device(d.r[1].image.device, &header, sizeof header, NULL), FLEET_OK);
+    d.r[0].launch.peer_limit_ns = 2 * SECOND;
+    d.steps = 1;
+    run_rank(&d, 1);
+    CHECK_INT(d.ended[1], FLEET_ERROR_RESIDENCY);
+    run_rank(&d, 0);
+    if (!blames(t, &d, 0, FLEET_ERROR_PEER_FAILED, 1, "rank 1 has failed")) return;
+    devices_close(&d);
+}
+
 #if !defined(__SANITIZE_THREAD__) /* threads in forked processes */
 /* Rank 1 is a process that dies while its tile runs. */
 static void a_rank_that_is_killed_is_named(test_run *t)
@@ -457,6 +476,7 @@ static void all(test_run *t)
     TEST(a_failure_travels);
     TEST(an_abort_travels);
     TEST(an_abort_while_ranks_meet_travels);
+    TEST(a_rank_that_cannot_begin_is_named);
 #if !defined(__SANITIZE_THREAD__)
     TEST(a_rank_that_is_killed_is_named);
 #endif
