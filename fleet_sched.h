@@ -772,9 +772,7 @@ FLEET_DEVICE fleet_status fleet_await_flagged(const fleet_ctx *ctx, const fleet_
        to EAGER. */
 
 /* fleet_launch_desc.steps: no last step. It needs fleet_launch_desc.finish, or a plan with a writer. */
-#if !defined(FLEET_STEPS_ENDLESS)
 #define FLEET_STEPS_ENDLESS UINT32_MAX
-#endif
 
 /* The value of a symbol in this step, also where the run sets it; ctx->symbols is for the others. */
 FLEET_DEVICE int32_t fleet_symbol_now(const fleet_ctx *ctx, uint32_t symbol);
@@ -1715,6 +1713,16 @@ FLEET_DEVICE uint32_t fleeti_is_endless(const fleeti_worker *w)
 {
     return w->fixed->steps == FLEET_STEPS_ENDLESS;
 }
+/* What a test takes from `steps_left` of a launch that has no last step, so that it passes 0 soon. */
+FLEET_DEVICE uint32_t fleeti_steps_taken(const fleeti_worker *w)
+{
+    return fleeti_is_endless(w) ? FLEETI_TEST_START : 0;
+}
+/* The step of the launch, from 0 on. */
+FLEET_DEVICE uint32_t fleeti_step_of(const fleeti_worker *w)
+{
+    return w->fixed->steps - w->steps_left - fleeti_steps_taken(w);
+}
 /* Whether a step of the launch follows. */
 FLEET_DEVICE uint32_t fleeti_goes_on(const fleeti_worker *w)
 {
@@ -1982,7 +1990,7 @@ FLEET_DEVICE fleet_status fleeti_idle_until(const fleet_ctx *ctx, const uint32_t
     fleet_barrier(ctx); /* all threads have read the result of the last broadcast */
     if (ctx->thread < fleet_wave_size()) {
         fleet_watch watch = state->config.watch;
-        uint32_t tries = 0;
+        uint32_t tries = 0, idles = 0;
         uint64_t since = 0;
         watch.limit_ticks = 0;
         /* A look at first, too: the word may have changed each time that the caller comes here. */
@@ -1990,15 +1998,16 @@ FLEET_DEVICE fleet_status fleeti_idle_until(const fleet_ctx *ctx, const uint32_t
         /* loop 10 */
         while (!status && fleeti_first(fleeti_poll_system(word)) == seen &&
                !(near && fleeti_first(fleeti_poll_device(near)) != near_seen)) {
-            if (tries == 0 && ctx->thread == 0)
+            if (!idles && ctx->thread == 0)
                 fleeti_post64_device(&state->idle.word, FLEETI_IDLE_NOW);
+            idles = 1;
             fleeti_pause_outside(&tries);
             if (tries % 64 == 0)
                 status = fleeti_first((uint32_t)fleeti_check_watch(&watch, NULL, tries, &since));
         }
         /* Before any wait of the run is late again. Pair: fleeti_check_watch (edge 30). */
         since = 0;
-        if (tries && ctx->thread == 0)
+        if (idles && ctx->thread == 0)
             fleeti_post64_device(&state->idle.word, fleeti_limit_clock(&since));
         /* Acquires what the host wrote before it changed the word, for all lanes: lane 0's poll decides. Pair: fleet_wake
            (edge 29). */
@@ -2399,7 +2408,7 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
     ctx.workers = w->fixed->workers;
     ctx.epoch = w->epoch + w->fixed->epoch_offset;
     ctx.symbols = fleeti_state_of(w)->symbols;
-    ctx.step = w->fixed->steps - w->steps_left;
+    ctx.step = fleeti_step_of(w);
     ctx.task = FLEETI_TASK(w, id);
     ctx.grid = FLEETI_TASK(w, grid);
     ctx.group = w->group;
@@ -4282,7 +4291,7 @@ FLEET_DEVICE uint32_t fleeti_dynamic_next(fleeti_worker *w)
     epoch = fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_SLOT_EPOCH(w->number)));
     w->batch_count = fleeti_uniform(got);
     w->epoch = epoch;
-    w->steps_left = fleeti_uniform(fleeti_planned_epoch(w) - w->epoch + 1);
+    w->steps_left = fleeti_uniform(fleeti_planned_epoch(w) - w->epoch + 1 - fleeti_steps_taken(w));
     return 1;
 }
 
@@ -4439,6 +4448,7 @@ FLEET_DEVICE void fleeti_begin_numbers(fleeti_worker *w)
     if (FLEETI_TEST_START == 0) return;
     w->number = w->prefetch_at = FLEETI_TEST_START;
     w->head = w->prefetch_number = w->begun = FLEETI_TEST_START;
+    w->steps_left -= fleeti_steps_taken(w);
 #if defined(FLEET_TRACE)
     w->trace.skip = FLEETI_TEST_START;
 #endif
@@ -4947,10 +4957,6 @@ FLEET_DEVICE void fleeti_trace_enter(fleeti_worker *w)
     w->trace.first_step = fleeti_uniform(trace->first_step);
 }
 
-FLEET_DEVICE uint32_t fleeti_trace_step(const fleeti_worker *w)
-{
-    return w->fixed->steps - w->steps_left;
-}
 /* By all waves, with the next task in hand that is not plain, or with the first one of a batch: counts its records.
    Plain tasks have one each. Steps before the first one that is recorded have none. */
 FLEET_DEVICE void fleeti_trace_count(fleeti_worker *w)
@@ -4963,7 +4969,7 @@ FLEET_DEVICE void fleeti_trace_count(fleeti_worker *w)
     if (waves) records = walks ? FLEETI_BATCH_IN(FLEETI_TASK(w, level)) : w->batch_count;
     if (waves && walks) taken += records - 1;
     w->trace.batch = fleeti_uniform(record + fleet_wave_id());
-    if (fleeti_trace_step(w) < w->trace.first_step) {
+    if (fleeti_step_of(w) < w->trace.first_step) {
         w->trace.skip = fleeti_uniform(taken);
         return;
     }
@@ -5020,7 +5026,7 @@ FLEET_DEVICE uint32_t fleeti_trace_desc(const fleeti_worker *w)
 FLEET_DEVICE void fleeti_trace_notified(fleeti_worker *w)
 {
     fleeti_tracer *t = &w->trace;
-    const uint32_t step = fleeti_trace_step(w);
+    const uint32_t step = fleeti_step_of(w);
     const uint32_t absent = w->absent || FLEETI_TASK(w, tile) >= FLEETI_TILE_ABSENT;
     uint32_t number, desc, flags = FLEETI_TRACE_VALID | (absent ? FLEETI_TRACE_ABSENT : 0);
     fleeti_trace_record *record;
@@ -6397,7 +6403,7 @@ FLEET_DEVICE void fleeti_measure(fleet_table *t, const fleet_batch *b, uint64_t 
     const float measured = (float)(now - b->begun) * t->desc.tick_ns;
     float error = (float)b->predicted_ns - measured;
     if (!b->predicted_ns || b->chunk_end < t->desc.layers || b->decode_end < t->desc.layers ||
-        !(measured > 0))
+        !(measured > 0) || t->stats.predicted == UINT32_MAX)
         return;
     error = (error < 0 ? -error : error) / measured * 1000;
     if (error > 1e9f) error = 1e9f;
