@@ -2041,6 +2041,9 @@ FLEET_DEVICE void fleeti_stage_reclaim(const fleeti_pipeline *s, uint32_t stage,
 #define FLEETI_RT_ATTRIBUTES hipFuncAttributes
 #define FLEETI_RT_UNITS hipDeviceAttributeMultiprocessorCount
 #define FLEETI_RT_COOPERATIVE hipDeviceAttributeCooperativeLaunch
+/* ROCm runs all cooperative launches of a device on one queue, which copies use too; earlier versions wait there for the
+   end of each. */
+#define FLEETI_STAYS_ORDINARY 1
 #define FLEETI_RT_LDS_BYTES(properties) (properties).sharedMemPerBlock
 /* The null stream is never captured, and must not be asked. */
 #define FLEETI_RT_MAY_CAPTURE(stream) ((stream) != NULL)
@@ -2833,6 +2836,7 @@ FLEET_DEVICE const char *fleeti_stage_address(const fleeti_pipeline *s, uint32_t
 #define FLEETI_RT_ATTRIBUTES struct cudaFuncAttributes
 #define FLEETI_RT_UNITS cudaDevAttrMultiProcessorCount
 #define FLEETI_RT_COOPERATIVE cudaDevAttrCooperativeLaunch
+#define FLEETI_STAYS_ORDINARY 0 /* a launch that stays may be cooperative */
 #define FLEETI_RT_LDS_BYTES(properties) (properties).sharedMemPerBlockOptin
 #define FLEETI_RT_MAY_CAPTURE(stream) 1
 #define FLEETI_RT_HAS_CHIPLET_IDS(properties) ((void)(properties), 0)
@@ -5096,6 +5100,8 @@ fleeti_query_device(fleet_topology *t, fleet_stream stream, uint32_t *units)
 #include <sys/select.h>
 #include <time.h>
 #include <ucontext.h>
+
+#define FLEETI_STAYS_ORDINARY 0
 
 /* What a launch asks of the device, as on a GPU. */
 static __attribute__((unused)) uint32_t fleeti_has_chiplet_ids(void)

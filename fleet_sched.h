@@ -376,7 +376,8 @@ typedef struct fleet_launch_desc {
        kernels that are declared otherwise */
     uint32_t pipeline_bytes;
     /* 1: never a cooperative launch, the residency check alone proves that all workgroups are resident. An ordinary
-       launch is faster on AMD, and a captured launch is always ordinary. Default 0: cooperative where possible */
+       launch is faster on AMD; a captured launch is always ordinary, and on AMD one that stays, because cooperative
+       launches would wait for its end. Default 0: cooperative where possible */
     uint32_t ordinary;
     /* 1: launches although the runtime says that not all workgroups fit on the device at once, where it is known to be
        wrong. The launch is an ordinary one then, and the residency check decides. Default 0:
@@ -8106,7 +8107,8 @@ fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const
                              "has %u): set workers_per_chiplet of the plan, or ignore_occupancy of "
                              "the launch",
                              main.blocks, room.per_unit, room.units, room.all_units);
-    main.cooperative = !d->ordinary && fits && room.cooperative;
+    main.cooperative = !d->ordinary && fits && room.cooperative &&
+                       !(FLEETI_STAYS_ORDINARY && d->steps == FLEET_STEPS_ENDLESS);
     if (d->trace) trace = (fleeti_trace *)d->trace->device;
     if ((status = fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_claim), claim_args, &claim)))
         return status;
