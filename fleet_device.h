@@ -746,7 +746,7 @@ FLEET_HOST_DEVICE void *fleet_peer_address(const fleet_peers *peers, const void 
 typedef struct fleet_watch {
     const uint32_t *stop; /* device word: a fleet_status other than 0 ends the wait; null: none */
     const uint32_t *host_abort; /* host word, seldom read: not 0 aborts; null: none */
-    uint64_t limit_ticks;       /* of fleet_clock_ticks; 0: no limit */
+    uint64_t limit_ticks;       /* of fleet_clock_ticks, on the CPU without progress; 0: none */
     /* Device word of 64 bits: no wait times out before limit_ticks have passed since this time of the clock, and none at
        all while it is UINT64_MAX. null: none */
     const uint64_t *idle;
@@ -4683,6 +4683,9 @@ fleet_kernel_desc fleet_kernel_desc_default(void)
     return d;
 }
 
+/* A wait with a limit counts so much of the time between two looks, at most: the process may have been stopped. */
+#define FLEETI_LONGEST_LOOK_NS 40000000u
+
 /* ---- the machine ---- */
 
 #include <sched.h>
@@ -5467,7 +5470,7 @@ void fleeti_host_wake(const void *at)
 #endif
 /* Some 3 ms, the slice that another process gets when a processor is yielded. */
 #define FLEETI_SPINS 65536u
-#define FLEETI_YIELDS 32u /* after the spins */
+#define FLEETI_YIELDS 256u /* after the spins; each is cheaper than to sleep and be woken */
 #define FLEETI_SLEEP_US                                                                            \
     20u /* first; after each 16 sleeps twice as long: a sixteenth of the wait at most */
 #define FLEETI_LONGEST_US 250u
@@ -5625,7 +5628,6 @@ static fleet_status fleeti_run_deterministic(fleeti_engine *e)
      - as a whole if each wave has polled since, waits at a barrier or has ended, and else the time that each of the others can
        have had a processor, but not less than a sixteenth: a tile may also sleep for ever. */
 #define FLEETI_LOOK_NS 10000000u
-#define FLEETI_LONGEST_LOOK_NS 40000000u
 #define FLEETI_LEAST_SHARE 16u
 
 static uint64_t fleeti_time_ns(void)

@@ -386,8 +386,8 @@ typedef struct fleet_launch_desc {
     /* 1: tiles may call fleet_finish. No worker begins a step before all of them have ended the one before, so that the
        prefetches and weight copies of different steps overlap less. Default 0 */
     uint32_t finish;
-    /* limit of one wait; at most INT64_MAX, or FLEET_LIMIT_NONE. Default 0: 10 s, and none where the state was made
-       under a debugger */
+    /* limit of one wait, on the CPU while the process runs and no wave makes progress; at most INT64_MAX, or
+       FLEET_LIMIT_NONE. Default 0: 10 s, and none where the state was made under a debugger */
     uint64_t limit_ns;
     /* The limit in place of limit_ns in a plan for several ranks (>>ranks). Default 0: 10 minutes */
     uint64_t peer_limit_ns;
@@ -8324,15 +8324,19 @@ fleet_status fleet_event_test(const fleet_state *s, int32_t event, uint32_t elem
 fleet_status fleet_event_wait(const fleet_state *s, int32_t event, uint32_t element, uint32_t epoch,
                               uint64_t limit_ns)
 {
-    uint64_t since = fleeti_now_ns();
+    uint64_t waited = 0, last = fleeti_now_ns();
     if (limit_ns > INT64_MAX && limit_ns != FLEET_LIMIT_NONE) return FLEET_ERROR_ARGUMENT;
     for (;;) {
+        const uint64_t now = fleeti_now_ns();
         uint32_t done = 0;
         fleet_status status = fleet_event_test(s, event, element, epoch, &done);
         if (status || done) return status;
         if ((status = (fleet_status)fleeti_host_word(&s->host->status))) return status;
-        if (limit_ns != FLEET_LIMIT_NONE && fleeti_now_ns() - since > limit_ns)
-            return FLEET_ERROR_TIMEOUT;
+        /* After a longer time the process, or this thread, has not run meanwhile. */
+        waited += now - last < FLEETI_LONGEST_LOOK_NS ? now - last : FLEETI_LONGEST_LOOK_NS;
+        last = now;
+        if (limit_ns != FLEET_LIMIT_NONE && waited > limit_ns) return FLEET_ERROR_TIMEOUT;
+        sched_yield(); /* a wave may need the processor */
     }
 }
 
