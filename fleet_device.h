@@ -4668,8 +4668,9 @@ FLEET_DEVICE uint32_t fleet_trigger_system(uint32_t group, fleet_event e, uint32
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+/* Types of the driver, for green contexts; its functions come through the runtime. */
 #if defined(FLEET_CUDA) && CUDART_VERSION >= 12050
-#include <cuda.h> /* types of the driver; its functions come through the runtime */
+#include <cuda.h>
 #endif
 
 FLEET_C_BEGIN

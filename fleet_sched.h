@@ -3,7 +3,8 @@
    CONTENTS (search for the tag)
        >>manual           this page
        >>public           tiles, dispatch, kernels and the worker loop, images and states, launch, failures, sessions,
-                          events from the host, trace, topology and calibration
+                          events from the host, trace
+       >>chip             what the device is, and what the kit costs on it
        >>ranks            one graph over several devices
        >>serving          symbols that the run sets, launches that stay, rings of messages between the host and a
                           running launch, page allocator
@@ -679,7 +680,7 @@ size_t fleet_trace_report(const fleet_trace_log *log, uint32_t first_step, uint3
 size_t fleet_trace_json(const fleet_trace_log *log, uint32_t first_step, uint32_t steps, char *text,
                         size_t bytes);
 
-/* ---- topology and calibration ---------------------------------------------------------------- */
+/* ==== >>chip: topology and calibration ======================================================== */
 
 /* Describes the current device: chiplets as the hardware numbers them (from device attributes where the HIP version
    has them, else counted by a kernel), CUs or SMs, LDS, caches. On the CPU: two chiplets of unequal size,
