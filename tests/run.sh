@@ -1166,8 +1166,10 @@ group_isa() {
     hip_simulator
     hip_run sh -c 'command -v python3' >/dev/null || hip_install python3
     hip_install "${qwen3_packages[@]}"
-    program check hip_run timeout -k 5 "$(stretched 1200)" bash tests/isa/check.sh
+    program check hip_run timeout -k 5 "$(stretched 1200)" bash tests/isa/check.sh "$out/listings"
     program mutants hip_run timeout -k 5 "$(stretched 1200)" bash tests/isa/mutate.sh
+    ended check # which leaves the listings; without them wait_states.py compiles what it checks
+    program wait_states hip_run timeout -k 5 "$(stretched 1200)" python3 -B tests/isa/wait_states.py "$out/listings"
 }
 
 # ---- the single file, and the README

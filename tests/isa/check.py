@@ -3,7 +3,8 @@
 
 Reads the compiler's listing (hipcc -S), which is compared with the disassembly of the code object: they differ
 in that the listing tells which instructions the kit wrote itself (inline assembly) and which the compiler
-added. Properties are checked over all paths of each kernel's control flow graph.
+added. Properties are checked over all paths of each kernel's control flow graph. With a folder as argument it leaves the
+listings there, for wait_states.py.
 
 Prints "pass NAME" or "FAIL NAME: why".
 """
@@ -19,6 +20,7 @@ import sys
 import tempfile
 
 import mutants
+import wait_states
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
@@ -1032,6 +1034,15 @@ def kernels(arch, include, work, flags=(), dis=False):
     return r.results + loop.results + stream.results
 
 
+def waits(arch, include, work, flags=()):
+    r = Report(arch + "/wait_states/")
+    path = os.path.join(work, "waits.%s.s" % arch)
+    compile_text(os.path.join(HERE, "kernels.c"), arch, path, include, flags)
+    for name, ok, why in wait_states.check(path, arch):
+        r.check(name, ok, why)
+    return r.results
+
+
 def row_of(kernel, arch, f, lds):
     """Of the table of what a kernel takes. Spills: of vector registers, of scalars to lanes, bytes of memory."""
     spills = "/".join(f[fact] for fact in ("vgpr_spill_count", "sgpr_spill_count", "private_segment_fixed_size"))
@@ -1071,7 +1082,7 @@ def mutant(m, work):
     folder = tempfile.mkdtemp(dir=work)
     mutants.write(m, TOP, folder)
     try:
-        read = intermediate if m.isa == "ir" else kernels
+        read = {"ir": intermediate, "waits": waits}.get(m.isa, kernels)
         flags = [CLAIM if m.function in ("fleeti_claim", "fleeti_claim_state", "fleeti_trace_enter") else "-DMESSAGES" if m.messages else "-DLOOP" if m.loop else "-DBY_HAND"]
         red = [name for name, ok, _ in read("gfx942", folder, folder, flags) if not ok]
     except RuntimeError as error:
@@ -1093,7 +1104,8 @@ def source():
 
 
 def main():
-    work = tempfile.mkdtemp()
+    work = sys.argv[1] if sys.argv[1:] else tempfile.mkdtemp()
+    os.makedirs(work, exist_ok=True)
     jobs, examples, rows, table = [], [], [], []
     with concurrent.futures.ProcessPoolExecutor(os.cpu_count() or 2) as pool:  # the checks take as long as the compiler
         jobs.append(pool.submit(source))
@@ -1135,7 +1147,8 @@ def main():
     print("\n".join(sorted(table)))
     print("| mutant | red checks |")
     print("\n".join(rows))
-    shutil.rmtree(work)
+    if not sys.argv[1:]:
+        shutil.rmtree(work)
 
 
 if __name__ == "__main__":

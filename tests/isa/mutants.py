@@ -6,7 +6,7 @@ there is exactly one for hipcc, or one with `old`; otherwise this fails, so that
                       MI300X; a setting that shows it (or several), to be tried first; how many seeds to try
   why                 without sim: why the simulator cannot see it. check.py has to
   isa                 False: the machine code does not show it, only its result does. "ir": nor does the machine
-                      code depend on it with this compiler, but the compiler is told
+                      code depend on it with this compiler, but the compiler is told. "waits": wait_states.py shows it
   shared              whether a run chooses it, in one build with others (mutate.py): `old` and `new` are whole
                       statements, or whole expressions where `old` has no semicolon. Default: where `old` is a
                       call, a return or an assembly statement
@@ -35,6 +35,7 @@ PAST_CACHES = "the word is stored and loaded past the caches"
 NO_TRACE = "no litmus program has a trace"
 NO_BOUNDARY = "no litmus program has a boundary"
 OTHER_TEST = "tests/gpu/linear.c is its test there"
+SEEN_ALONE = "its own tests have such copies (tests/hazards.hip)"
 
 FENCE_RELEASE = '__builtin_amdgcn_fence(__ATOMIC_RELEASE, "%s");'
 FENCE_ACQUIRE = '__builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "%s");'
@@ -136,6 +137,10 @@ MUTANTS = [
     M("barrier after the acquire", DEVICE, "fleeti_broadcast_from", "fleeti_barrier(self);", sim="device1"),
     M("barrier before a wait", DEVICE, "fleeti_event_wait", "fleeti_block_any_rearm();", ";", sim="wait"),
     M("barrier before a test", DEVICE, "fleeti_event_test", "fleeti_block_any_rearm();", ";", sim="test"),
+    # wait states
+    M("uniform value: copied by assembly", DEVICE, "fleeti_uniform", "return (uint32_t)FLEETI_SCALAR(value);",
+      'uint32_t copy;\n    __asm__("v_mov_b32_e32 %0, %1" : "=v"(copy) : "s"(FLEETI_SCALAR(value)));\n    return (uint32_t)FLEETI_SCALAR(copy);',
+      isa="waits", sim=None, why=SEEN_ALONE),
     # cache policy, tile iterators, sums over waves
     M("streaming load of 4: a plain one", DEVICE, "fleet_load_streaming4", 'FLEETI_LOAD_STREAMING(v, at, "dword");', "v = *(const uint32_t *)at;", sim=None, why=HINT),
     M("streaming load of 16: the width", DEVICE, "fleet_load_streaming16", "dwordx4", "dwordx3", sim=None, why=OTHER_TEST),
