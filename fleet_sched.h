@@ -5562,11 +5562,11 @@ struct fleet_table {
 /* What the host knows of a slot: generation << 32 | FLEETI_DESK_... << 28 | tokens that have been read. It changes by
    compare-and-swap of the whole word: a thread that was suspended since it read the word changes nothing. */
 #define FLEETI_DESK_FREE 0u
-#define FLEETI_DESK_TAKEN 1u     /* a thread fills it in and submits it, or resets the server */
-#define FLEETI_DESK_SUBMITTED 2u /* the request may be running */
-#define FLEETI_DESK_ENDED                                                                          \
-    3u /* its last event is in the ring, or with the thread that has popped it */
-#define FLEETI_DESK_LEFT 4u /* the launch has ended before it */
+#define FLEETI_DESK_HELD 1u      /* free, while a thread resets the server */
+#define FLEETI_DESK_TAKEN 2u     /* a thread fills it in and submits it */
+#define FLEETI_DESK_SUBMITTED 3u /* the request may be running */
+#define FLEETI_DESK_ENDED 4u     /* its last event is in the ring, or was popped */
+#define FLEETI_DESK_LEFT 5u      /* the launch has ended before it */
 
 /* The host's words for the device, and for itself. After it: rings, prompts. */
 typedef struct fleeti_desk_slot {
@@ -9394,7 +9394,7 @@ static void fleeti_desk_note(fleet_server *s, const fleeti_notice *n)
     uint64_t was = __atomic_load_n(state, __ATOMIC_SEQ_CST), now = was;
     do {
         uint32_t phase = fleeti_desk_phase(was), tokens = fleeti_desk_tokens(was);
-        if (was >> 32 != n->generation || phase == FLEETI_DESK_FREE || phase == FLEETI_DESK_ENDED)
+        if (was >> 32 != n->generation || phase < FLEETI_DESK_TAKEN || phase == FLEETI_DESK_ENDED)
             return;
         if (n->kind != FLEET_EVENT_TOKEN)
             phase = FLEETI_DESK_ENDED;
@@ -9418,7 +9418,7 @@ static fleeti_desk_slot *fleeti_slot_of_id(const fleet_server *s, uint64_t id)
     if (!s || !s->desk || slot >= s->desc.requests) return NULL;
     desk = fleeti_desk_slots(s) + slot;
     state = __atomic_load_n(&desk->state, __ATOMIC_ACQUIRE);
-    return state >> 32 == id >> 32 && fleeti_desk_phase(state) != FLEETI_DESK_FREE ? desk : NULL;
+    return state >> 32 == id >> 32 && fleeti_desk_phase(state) > FLEETI_DESK_HELD ? desk : NULL;
 }
 
 /* Publishes what this thread has pushed, cancelled or released to the boundary. Pair: fleeti_take_in (edge 31). */
@@ -9611,7 +9611,7 @@ fleet_status fleet_server_reset(fleet_server *s, fleet_stream stream)
         const uint32_t generation = (uint32_t)(was >> 32);
         if (fleeti_desk_phase(was) != FLEETI_DESK_FREE ||
             !__atomic_compare_exchange_n(state, &was,
-                                         fleeti_desk_state(generation, FLEETI_DESK_TAKEN, 0), 0,
+                                         fleeti_desk_state(generation, FLEETI_DESK_HELD, 0), 0,
                                          __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
             break;
     }

@@ -158,6 +158,32 @@ static void token_comes_before_the_event_of_a_request_that_is_left(test_run *t)
     fleet_server_free(&s);
 }
 
+/* A has submitted a request, and is suspended before it says so; the request ends, and B is in the middle of a reset. */
+static void thread_that_is_suspended_until_a_reset(test_run *t)
+{
+    const fleet_server_desc d = small();
+    fleet_server s;
+    fleet_server_event e;
+    fleeti_desk_slot *desk;
+    uint64_t id;
+    uint32_t generation;
+    CHECK_INT(fleet_server_create(&s, &d, NULL), FLEET_OK);
+    CHECK_INT(submit(&s, FLEET_PROACTIVE, 1, &id), FLEET_OK);
+    CHECK_INT(launch_for(&s, 3), FLEET_OK);
+    fleet_server_ended(&s, FLEET_OK);
+    for (uint32_t n = 0; n < 2; n++) CHECK_INT(fleet_server_poll(&s, &e), 1);
+    desk = (fleeti_desk_slot *)(void *)(s.desk + 1) + ((uint32_t)id - 1);
+    generation = (uint32_t)(id >> 32);
+    desk->state = fleeti_desk_state(generation, FLEETI_DESK_HELD, 0); /* B */
+    fleeti_desk_move(desk, generation, FLEETI_DESK_TAKEN, FLEETI_DESK_SUBMITTED);
+    fleeti_desk_move(desk, generation, FLEETI_DESK_SUBMITTED, FLEETI_DESK_LEFT);
+    CHECK_INT(fleet_server_poll(&s, &e), 0);
+    CHECK_INT(fleet_server_cancel(&s, id), FLEET_ERROR_REQUEST);
+    fleeti_free_slot(desk, generation);
+    CHECK_INT(fleet_server_reset(&s, NULL), FLEET_OK);
+    fleet_server_free(&s);
+}
+
 /* A has taken a slot and is suspended before its message is in the ring; the launch ends. */
 static void thread_that_is_suspended_while_it_submits(test_run *t)
 {
@@ -502,6 +528,7 @@ static void all(test_run *t)
     TEST(last_event_that_a_suspended_thread_has);
     TEST(thread_that_is_suspended_until_the_next_launch);
     TEST(token_comes_before_the_event_of_a_request_that_is_left);
+    TEST(thread_that_is_suspended_until_a_reset);
     TEST(thread_that_is_suspended_while_it_submits);
     TEST(reader_that_dies_takes_its_own_event_with_it);
     TEST(event_that_is_released_twice);
