@@ -21,7 +21,8 @@ FLEET_HOST_DEVICE int32_t after_value(int32_t i, int32_t j, uint32_t epoch)
 }
 FLEET_TILE(fill, order) /* (n, AFTER_M) */
 {
-    if (ctx.thread == 0) args->a[at[0] * AFTER_M + at[1]] = after_value(at[0], at[1], ctx.epoch);
+    if (ctx.thread == 0)
+        args->a[at[0] * AFTER_M + at[1]] = after_value(at[0], at[1], ctx.epoch - FLEETI_TEST_START);
     return FLEET_OK;
 }
 FLEET_TILE(sum, order) /* (AFTER_SUMS): sums what all of fill wrote */
@@ -60,7 +61,7 @@ FLEET_HOST_DEVICE int32_t stencil_point(const int32_t *from, int32_t n, int32_t 
 }
 FLEET_TILE(stencil, order) /* (sweeps, n, m): from one plane to the other in turn */
 {
-    const uint32_t turn = (ctx.epoch - 1) * (uint32_t)args->n + (uint32_t)at[0];
+    const uint32_t turn = (ctx.epoch - FLEETI_TEST_START - 1) * (uint32_t)args->n + (uint32_t)at[0];
     const int32_t *from = turn % 2 ? args->b : args->a;
     int32_t *to = turn % 2 ? args->a : args->b;
     if (ctx.thread == 0)
@@ -82,14 +83,14 @@ FLEET_TILE(align, order) /* (n, m) */
 {
     if (ctx.thread == 0)
         args->a[at[0] * args->m + at[1]] =
-            align_cell(args->a, args->m, at[0], at[1], (int32_t)ctx.epoch);
+            align_cell(args->a, args->m, at[0], at[1], (int32_t)(ctx.epoch - FLEETI_TEST_START));
     return FLEET_OK;
 }
 
 /* A tree: the nodes of a level lie in a[n], a[n + 1], ...; those of the level below, k of them, in a[m] ... */
 FLEET_TILE(leaf, order)
 {
-    if (ctx.thread == 0) args->a[at[0]] = mixed(at[0], (int32_t)ctx.epoch);
+    if (ctx.thread == 0) args->a[at[0]] = mixed(at[0], (int32_t)(ctx.epoch - FLEETI_TEST_START));
     return FLEET_OK;
 }
 FLEET_TILE(node, order)
@@ -132,7 +133,7 @@ FLEET_DEVICE int32_t dot(const int32_t *x, const int32_t *y, int32_t n)
 
 FLEET_TILE(load, order) /* (i, j): a = b, scaled */
 {
-    const int32_t scale = scale_of(ctx.epoch);
+    const int32_t scale = scale_of(ctx.epoch - FLEETI_TEST_START);
     const int32_t *from = tile_of(args->b, at[0], at[1]);
     int32_t *to = tile_of(args->a, at[0], at[1]), r, c;
     for (r = 0; r < SIDE && ctx.thread == 0; r++)
@@ -199,8 +200,8 @@ FLEET_TILE(store, order) /* (i, j): c = the lower triangle of a */
 FLEET_TILE(stage, order) /* (item) */
 {
     const int32_t s = args->n, slot = at[0] % DEPTH;
-    const int32_t v =
-        s ? args->a[(s - 1) * DEPTH + slot] * 3 + s : mixed(at[0], (int32_t)ctx.epoch);
+    const int32_t v = s ? args->a[(s - 1) * DEPTH + slot] * 3 + s
+                        : mixed(at[0], (int32_t)(ctx.epoch - FLEETI_TEST_START));
     if (ctx.thread == 0) *(s + 1 < STAGES ? &args->a[s * DEPTH + slot] : &args->c[at[0]]) = v;
     return FLEET_OK;
 }
