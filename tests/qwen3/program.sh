@@ -203,6 +203,9 @@ ends unknown_schedule 2 "--schedule is static" $dense --prompt-ids 1 --schedule 
 ends large_batch 2 "--batch is at most 256" $dense --prompt-ids 1 --batch 257
 ends small_context 2 "--context" $dense --prompt-ids 1,2,3 --steps 4 --context 5
 ends many_chiplets 2 "--chiplets 33" $dense --prompt-ids 1 --chiplets 33
+ends many_workers 2 "--workers 2000: at least 1 here, at most 1024" $dense --prompt-ids 1 --workers 2000
+ends few_workers 2 "--workers 3: at least 4 here" $dense --prompt-ids 1 --workers 3 --chiplets 4
+ends more_workers_than_processors 0 "launch to first token" $dense --prompt-ids 318 --steps 6 --workers 17
 ends trace_of_what 2 "must end in .svg or .json" $dense --prompt-ids 1 --steps 2 --trace "$OUT/step.pdf"
 ends twice 2 "--steps is given twice" $dense --prompt-ids 1 --steps 2 --steps 3
 ends smaller_batch 2 "--batch 1: --prompt-ids has 2 sequences" $dense --prompt-ids "1;2" --batch 1
