@@ -351,7 +351,7 @@ static void run_arrivals(test_run *t, const setting *s, void *unused)
         CHECK_STATUS(fleet_launch(&state, &launch, FLEET_KERNEL_OF(layer_kernel), NULL), FLEET_OK);
         if (!ended_with(t, &state, FLEET_OK)) return;
         CHECK_STATUS(fleet_to_host(&counter, event.words + event.counter, 4, NULL), FLEET_OK);
-        CHECK_INT(counter, i * (i + 1) / 2 * arrivals);
+        CHECK_INT(counter, (state_desc.first_epoch + i * (i + 1) / 2) * arrivals);
     }
     fleet_state_free(&state);
     fleet_image_free(&image);
