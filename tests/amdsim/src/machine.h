@@ -59,6 +59,8 @@ struct WaveTiming {
   double stall[kStCount] = {};
 };
 
+constexpr u32 kRecent = 16;  // scalar registers that VALU instructions have written within kScalarStates
+
 constexpr int kVgprCap = 256 + 16;  // physical rows kept per file (slack for wide operands)
 
 struct Wave {
@@ -82,6 +84,17 @@ struct Wave {
   std::vector<Pending*> vq;     // vector memory ops in flight, oldest first
   std::vector<PendingLds*> lq;  // LDS / scalar loads in flight
   WaveTiming tm;
+  // hazards.h: wait states since the wave began, and what vector instructions have written lately
+  u32 slot = 0, scalar_slot = 0, recent_at = 0;
+  struct Recent {
+    u32 slot;
+    int reg;  // -1: written once more since
+    u32 old;
+  } recent[kRecent];
+  struct Result {
+    const Inst* in;
+    u32 slot;
+  } result[2];
 
   u64 exec() const { return s[kExecLo] | ((u64)s[kExecLo + 1] << 32); }
   u64 vcc() const { return s[kVccLo] | ((u64)s[kVccLo + 1] << 32); }

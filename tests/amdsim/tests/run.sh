@@ -21,14 +21,14 @@ run() { # pass|fail NAME WORDS: a command, with variables before it
         tail -n 15 <<<"$output"
     fi
 }
-for t in vadd ops device host graph runtime print; do
+for t in vadd ops device host graph runtime print hazards; do
     run pass "$t" "./$t"
     run pass "$t/coherent" AMDSIM_MODE=coherent AMDSIM_DELAY=0 "./$t"
     run pass "$t/delay_3" AMDSIM_DELAY=3 AMDSIM_SEED=7 "./$t"
 done
 run pass vadd/random_placement AMDSIM_XCD_MAP=random ./vadd
 run pass vadd/one_xcd AMDSIM_XCDS=1 AMDSIM_CUS=4 ./vadd
-for t in vadd host; do run pass "$t/timed" AMDSIM_MODE=timed ./$t; done
+for t in vadd host hazards; do run pass "$t/timed" AMDSIM_MODE=timed ./$t; done
 for f in oob lds misaligned trap; do run pass "fault/$f" ./faults $f; done
 run pass fault/deadlock AMDSIM_MAX_INSTS=200000 ./faults spin
 for v in correct fencewave; do
