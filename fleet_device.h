@@ -1011,6 +1011,9 @@ FLEET_DEVICE uint32_t fleeti_popcount32(uint32_t bits);
 
 /* The workgroup belongs to this chiplet from now on, where hardware does not decide it. */
 FLEET_DEVICE void fleeti_workgroup_on(uint32_t chiplet);
+/* The workgroup runs the plan of the state beside the launch's from now on. The limits of its waits do not count what the other
+   plan's waves publish (fleeti_limit_clock). */
+FLEET_DEVICE void fleeti_workgroup_beside(void);
 FLEET_DEVICE fleeti_thread fleeti_thread_now(void);
 /* The same, for a value that is kept for a long time. All lanes call it. */
 FLEET_DEVICE fleeti_thread fleeti_thread_kept(void);
@@ -1102,7 +1105,7 @@ FLEET_DEVICE void fleeti_post_order(void);
 FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value);
 FLEET_DEVICE uint32_t fleeti_cycles(void);
 /* The clock of a wait's limit, in ticks of fleet_clock_ticks, and in *since, which is 0 at first, when the wait began. On the
-   CPU it stands still while the process does not run, or any wave makes progress (>>host). */
+   CPU it stands still while the process does not run, or a wave of this plan makes progress (>>host). */
 FLEET_DEVICE uint64_t fleeti_limit_clock(uint64_t *since);
 /* After a failed poll of `at` (null: of anything). */
 FLEET_DEVICE fleet_status fleeti_pause(const void *at, uint32_t *tries);
@@ -1684,6 +1687,7 @@ FLEET_DEVICE void fleeti_workgroup_on(uint32_t chiplet)
 {
     (void)chiplet;
 }
+FLEET_DEVICE void fleeti_workgroup_beside(void) {}
 FLEET_DEVICE size_t fleeti_lds_mark(void)
 {
     return 0;
@@ -2437,6 +2441,7 @@ FLEET_DEVICE void fleeti_workgroup_on(uint32_t chiplet)
 {
     (void)chiplet;
 }
+FLEET_DEVICE void fleeti_workgroup_beside(void) {}
 FLEET_DEVICE size_t fleeti_lds_mark(void)
 {
     return 0;
@@ -2901,7 +2906,9 @@ void fleeti_host_pause(uint32_t *tries);
 uint64_t fleeti_host_clock(void);
 /* The calling agent has published something, by so many RMWs: it makes progress. */
 void fleeti_host_progress(uint32_t rmws);
-/* 1 + how long no agent of the launch has made progress although it could. */
+/* The plan that the calling agent runs: 0, or 1 for that of the state beside the launch's. */
+void fleeti_host_set_pool(uint32_t pool);
+/* 1 + how long no agent of this plan has made progress although it could. */
 uint64_t fleeti_host_stalled(void);
 void fleeti_host_drain(void);
 void fleeti_host_release(fleet_scope scope);
@@ -3310,6 +3317,10 @@ FLEET_DEVICE void *fleeti_dynamic_lds(void)
 FLEET_DEVICE void fleeti_workgroup_on(uint32_t chiplet)
 {
     fleeti_host_set_chiplet(chiplet);
+}
+FLEET_DEVICE void fleeti_workgroup_beside(void)
+{
+    fleeti_host_set_pool(1);
 }
 FLEET_DEVICE size_t fleeti_lds_mark(void)
 {
@@ -5260,6 +5271,7 @@ typedef struct fleeti_workgroup {
 typedef struct fleeti_engine fleeti_engine;
 
 /* A wave: what the engines run. */
+#define FLEETI_HOST_POOLS 2u /* plans of a launch */
 typedef struct fleeti_agent {
     fleeti_engine *engine;
     fleeti_workgroup *group;
@@ -5275,6 +5287,7 @@ typedef struct fleeti_agent {
     /* Only it writes these. */
     fleet_host_stats stats;
     uint64_t progress; /* what it has published */
+    uint32_t pool;     /* fleeti_host_set_pool */
     fleeti_barrier_state
         *barrier; /* it waits there while that has this generation; null: nowhere */
     uint32_t generation, ended;
@@ -5290,16 +5303,18 @@ struct fleeti_engine {
     fleeti_workgroup *groups;
     fleet_host_stats stats;
     /* threads engine */
-    pthread_mutex_t start;            /* held until all threads exist */
-    uint32_t spins;                   /* failed polls of a wave before it yields its processor */
-    uint32_t longest_us;              /* it sleeps so long at once, at most */
-    uint32_t asked;                   /* 1: for the quota of processors */
-    pthread_mutex_t look;             /* of these three: */
-    uint64_t looked_at, ran, stalled; /* ns: last look, time of processors then, without progress */
+    pthread_mutex_t start;               /* held until all threads exist */
+    uint32_t spins;                      /* failed polls of a wave before it yields its processor */
+    uint32_t longest_us;                 /* it sleeps so long at once, at most */
+    uint32_t asked;                      /* 1: for the quota of processors */
+    pthread_mutex_t look;                /* of these: */
+    uint64_t looked_at, ran;             /* ns: last look, time of processors then */
+    uint64_t stalled[FLEETI_HOST_POOLS]; /* ns without progress */
     uint32_t cancelled; /* not all threads could be created: none of them runs the kernel */
     /* deterministic engine */
     ucontext_t home;
-    uint64_t rng, clock, progressed; /* progressed: the clock at the last progress */
+    uint64_t rng, clock;
+    uint64_t progressed[FLEETI_HOST_POOLS]; /* the clock at the last progress */
     fleeti_agent **runnable, **parked;
     uint32_t n_runnable, n_parked;
     /* All parked agents were woken to check their watches, and nothing has changed since. */
@@ -5380,7 +5395,7 @@ void fleeti_host_progress(uint32_t rmws)
     fleeti_count(&fleeti_self->stats.rmws, rmws);
     fleeti_count(&fleeti_self->progress, 1);
     if (fleeti_deterministic(fleeti_self->engine))
-        fleeti_self->engine->progressed = fleeti_self->engine->clock;
+        fleeti_self->engine->progressed[fleeti_self->pool] = fleeti_self->engine->clock;
 }
 
 /* ---- the deterministic engine ---- */
@@ -5625,7 +5640,7 @@ static fleet_status fleeti_run_deterministic(fleeti_engine *e)
    the wave that is waited for may not have run. So waves that wait look at all waves, now and then, and count the time since
    the last look only
      - up to FLEETI_LONGEST_LOOK_NS: beyond it the process, or this wave, has not run;
-     - if no wave has published anything, which would begin the count anew;
+     - if no wave of the same plan has published anything, which would begin the count anew;
      - as a whole if each wave has polled since, waits at a barrier or has ended, and else the time that each of the others can
        have had a processor, but not less than a sixteenth: a tile may also sleep for ever. */
 #define FLEETI_LOOK_NS 10000000u
@@ -5656,20 +5671,22 @@ static void fleeti_look(fleeti_engine *e, uint64_t now)
 {
     const uint64_t ran = fleeti_process_ns(), since = now - e->looked_at;
     uint64_t counts = since < FLEETI_LONGEST_LOOK_NS ? since : FLEETI_LONGEST_LOOK_NS;
-    uint64_t busy = 0, progress = 0;
+    uint64_t busy = 0, progress[FLEETI_HOST_POOLS] = {0};
     for (uint32_t i = 0; i < e->n_agents; i++) {
         fleeti_agent *a = &e->agents[i];
         const uint64_t polls = __atomic_load_n(&a->stats.polls, __ATOMIC_RELAXED),
                        published = __atomic_load_n(&a->progress, __ATOMIC_RELAXED);
         busy += !fleeti_only_waits(a, polls);
-        progress += published - a->seen_progress;
+        progress[__atomic_load_n(&a->pool, __ATOMIC_RELAXED)] += published - a->seen_progress;
         a->seen_polls = polls, a->seen_progress = published;
     }
     if (busy) {
         const uint64_t each = (ran - e->ran) / busy, least = counts / FLEETI_LEAST_SHARE;
         if (each < counts) counts = each > least ? each : least;
     }
-    __atomic_store_n(&e->stalled, progress ? 0 : e->stalled + counts, __ATOMIC_RELAXED);
+    for (uint32_t pool = 0; pool < FLEETI_HOST_POOLS; pool++)
+        __atomic_store_n(&e->stalled[pool], progress[pool] ? 0 : e->stalled[pool] + counts,
+                         __ATOMIC_RELAXED);
     __atomic_store_n(&e->looked_at, now, __ATOMIC_RELAXED);
     e->ran = ran;
 }
@@ -5817,18 +5834,22 @@ uint64_t fleeti_host_clock(void)
     if (fleeti_deterministic(fleeti_self->engine)) return fleeti_self->engine->clock += 100;
     return fleeti_time_ns();
 }
+void fleeti_host_set_pool(uint32_t pool)
+{
+    __atomic_store_n(&fleeti_self->pool, pool, __ATOMIC_RELAXED);
+}
 uint64_t fleeti_host_stalled(void)
 {
     fleeti_engine *e = fleeti_self->engine;
     uint64_t now;
-    if (fleeti_deterministic(e)) return 1 + (e->clock += 100) - e->progressed;
+    if (fleeti_deterministic(e)) return 1 + (e->clock += 100) - e->progressed[fleeti_self->pool];
     now = fleeti_time_ns();
     if (now - __atomic_load_n(&e->looked_at, __ATOMIC_RELAXED) >= FLEETI_LOOK_NS &&
         !pthread_mutex_trylock(&e->look)) {
         fleeti_look(e, now);
         pthread_mutex_unlock(&e->look);
     }
-    return 1 + __atomic_load_n(&e->stalled, __ATOMIC_RELAXED);
+    return 1 + __atomic_load_n(&e->stalled[fleeti_self->pool], __ATOMIC_RELAXED);
 }
 
 void fleeti_host_drain(void)

@@ -4506,6 +4506,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
         return;
     }
     if (role & FLEETI_ROLE_BESIDE) {
+        fleeti_workgroup_beside();
         state = state->config.other;
         plan = state->config.plan;
         f->state = (FLEETI_GLOBAL_POINTER(fleeti_state))fleeti_uniform_address(state);
