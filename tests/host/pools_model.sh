@@ -26,15 +26,19 @@ bug "turn: no release" '    fleeti_write_back_device();
     if (fleet_lane() == 0) fleeti_publish_device(&p->turn.word' '    if (!@) fleeti_write_back_device();
     if (fleet_lane() == 0) fleeti_publish_device(&p->turn.word'
 bug "turn, tiles: no acquire" '    fleeti_invalidate_device();
+    fleet_wave_barrier();
     if (status && fleet_lane() == 0)
         fleeti_task_ends_run' '    if (!@) fleeti_invalidate_device();
+    fleet_wave_barrier();
     if (status && fleet_lane() == 0)
         fleeti_task_ends_run'
 bug "layer: no release" '    fleeti_write_back_device();
     fleeti_publish_device(&p->handed_out.word' '    if (!@) fleeti_write_back_device();
     fleeti_publish_device(&p->handed_out.word'
 bug "layer: no acquire" '            fleeti_invalidate_device();
+            fleet_wave_barrier();
             found' '            if (!@) fleeti_invalidate_device();
+            fleet_wave_barrier();
             found'
 bug "tiles: no release" '                fleeti_write_back_device();
                 if (fleet_lane() == 0) fleeti_add_arrival_device(&p->run.word' \
