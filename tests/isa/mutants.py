@@ -35,6 +35,7 @@ PAST_CACHES = "the word is stored and loaded past the caches"
 NO_TRACE = "no litmus program has a trace"
 NO_BOUNDARY = "no litmus program has a boundary"
 OTHER_TEST = "tests/gpu/linear.c is its test there"
+STALE_FILLS = "its own tests have such a relay (tests/fences.hip), no litmus program has one"
 SEEN_ALONE = "its own tests have such copies (tests/hazards.hip)"
 
 FENCE_RELEASE = '__builtin_amdgcn_fence(__ATOMIC_RELEASE, "%s");'
@@ -134,6 +135,8 @@ MUTANTS = [
     M("system acquire: from the device only", DEVICE, "fleeti_invalidate", "fleeti_invalidate_system();", "fleeti_invalidate_device();", sim="ranks"),
     M("system acquire: wait after the invalidate", DEVICE, "fleeti_invalidate_system", "fleeti_drain();", sim="system"),
     M("chiplet acquire", DEVICE, "fleeti_invalidate_chiplet", "fleeti_invalidate_device();", sim="chiplet"),
+    M("chiplet acquire: of the L1 alone", DEVICE, "fleeti_invalidate_chiplet", "fleeti_invalidate_device();",
+      '__asm__ volatile("buffer_inv sc0\\n\\ts_waitcnt vmcnt(0)" ::: "memory");', sim=None, why=STALE_FILLS),
     M("barrier after the acquire", DEVICE, "fleeti_broadcast_from", "fleeti_barrier(self);", sim="device1"),
     M("barrier before a wait", DEVICE, "fleeti_event_wait", "fleeti_block_any_rearm();", ";", sim="wait"),
     M("barrier before a test", DEVICE, "fleeti_event_test", "fleeti_block_any_rearm();", ";", sim="test"),

@@ -46,6 +46,10 @@ for d in 3 20; do
     run pass "fences/all_waits/strict/delay_$d" AMDSIM_STRICT=1 AMDSIM_DELAY=$d ./fences all_waits
     for c in own_store own_load; do run fail "fences/$c/strict/delay_$d/must_fail" AMDSIM_STRICT=1 AMDSIM_DELAY=$d ./fences $c; done
 done
+for s in 1 2; do
+    run pass "fences/relay/seed_$s" AMDSIM_XCDS=2 AMDSIM_SEED=$s ./fences relay
+    run fail "fences/relay_l1/seed_$s/must_fail" AMDSIM_XCDS=2 AMDSIM_SEED=$s ./fences relay_l1
+done
 for c in all_waits other_load; do run pass "fences/$c/coherent" AMDSIM_MODE=coherent AMDSIM_DELAY=0 ./fences $c; done
 run pass peers/api AMDSIM_DEVICES=2 ./peers api
 for d in ${FLEET_DEEP:+3} 20; do
