@@ -488,7 +488,7 @@ typedef struct fleet_host_desc {
 
 /* A launch of an ordinary kernel; args as for cudaLaunchKernel. */
 typedef struct fleet_kernel_desc {
-    uint32_t blocks;      /* workgroups */
+    uint32_t blocks;      /* workgroups; on the CPU at most 16384 waves in all */
     uint32_t threads;     /* per workgroup, on a GPU */
     uint32_t lds_bytes;   /* dynamic LDS; default 0 */
     uint32_t cooperative; /* 1: fail unless all workgroups are resident at once; default 0 */
@@ -5133,11 +5133,19 @@ static __attribute__((unused)) uint32_t fleeti_capturing(fleet_stream stream)
     (void)stream;
     return 0;
 }
+/* The most workgroups of a launch. The stack of a wave takes two of the 65530 mappings that Linux
+   gives a process. */
+#define FLEETI_ALL_WAVES 16384u
+static uint32_t fleeti_room_for(const fleet_host_desc *d)
+{
+    return FLEETI_ALL_WAVES / (d->waves ? d->waves : 1);
+}
 static __attribute__((unused)) fleet_status
 fleeti_room_of(fleet_kernel kernel, const fleet_kernel_desc *d, fleeti_room *room)
 {
     (void)kernel;
-    room->per_unit = d->blocks, room->units = room->all_units = room->cooperative = 1;
+    room->per_unit = fleeti_room_for(&d->host);
+    room->units = room->all_units = room->cooperative = 1;
     return FLEET_OK;
 }
 static __attribute__((unused)) fleet_status fleeti_snapshot(void *to, const void *from,
@@ -5250,6 +5258,7 @@ static const char *fleeti_bad_host_desc(const fleet_host_desc *d)
     if (d->waves > FLEETI_MAX_WAVES) return "waves is over 64, with the producer's";
     if (d->memory_model && d->engine != FLEET_ENGINE_DETERMINISTIC)
         return "memory_model needs the deterministic engine";
+    if (d->memory_model && !fleeti_instrument) return "memory_model needs FLEET_MEMORY_MODEL";
     if (d->stack_bytes && d->stack_bytes < FLEETI_STACK_MIN_BYTES)
         return "stack_bytes is under 16384";
     return NULL;
@@ -5887,7 +5896,7 @@ fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_k
     uint32_t n_groups = 0;
     if (!kernel.address || !args || !d) return FLEET_ERROR_NULL;
     if (!d->blocks || fleeti_bad_host_desc(&d->host)) return FLEET_ERROR_ARGUMENT;
-    if (d->blocks > UINT32_MAX / FLEETI_MAX_WAVES) return FLEET_ERROR_TOO_MANY_WORKERS;
+    if (d->blocks > fleeti_room_for(&d->host)) return FLEET_ERROR_TOO_MANY_WORKERS;
     memset(&e, 0, sizeof e);
     e.desc = d;
     e.kernel = kernel.address;
@@ -5902,8 +5911,8 @@ fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_k
         g->chiplet = d->host.chiplets ? b % d->host.chiplets : 0;
         pthread_mutex_init(&g->lock, NULL);
         pthread_cond_init(&g->all_here, NULL);
-        g->lds =
-            (char *)aligned_alloc(256, FLEETI_STATIC_LDS + (d->lds_bytes + 255u) / 256u * 256u);
+        g->lds = (char *)aligned_alloc(256, FLEETI_STATIC_LDS +
+                                                ((size_t)d->lds_bytes + 255) / 256 * 256);
         if (!g->lds) status = FLEET_ERROR_MEMORY;
         for (uint32_t w = 0; w < e.waves; w++) {
             fleeti_agent *a = &e.agents[b * e.waves + w];
@@ -5913,8 +5922,7 @@ fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_k
             a->wave = w;
         }
     }
-    if (!status && d->host.memory_model)
-        status = fleeti_instrument ? fleeti_instrument->begin(d, e.waves) : FLEET_ERROR_UNSUPPORTED;
+    if (!status && d->host.memory_model) status = fleeti_instrument->begin(d, e.waves);
     if (!status && d->host.memory_model) {
         e.instrument = fleeti_instrument;
         for (uint32_t b = 0; b < d->blocks; b++) e.instrument->placed(b, e.groups[b].chiplet);
