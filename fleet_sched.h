@@ -575,7 +575,8 @@ fleet_status fleet_event_handle(const fleet_state *state, int32_t event, uint32_
    record costs the first wave of a workgroup 100 to 140 instructions, most of them after the notify, and each other
    wave 20 to 60. examples/tools/trace_picture.h draws a log. */
 typedef struct fleet_trace_desc {
-    /* per worker, of 32 bytes each; the log counts further tasks as dropped. Default 1024 */
+    /* per worker, of 32 bytes each, 1 to 2^31 - 1; the log counts further tasks as dropped.
+       Default 1024 */
     uint32_t records;
     uint32_t first_step; /* of a launch, from 0 on: earlier steps leave no records. Default 0 */
 } fleet_trace_desc;
@@ -590,7 +591,7 @@ struct fleet_trace {
     uint32_t owned;
 };
 
-/* desc may be null: defaults. Returns 0 if desc asks for no records. */
+/* desc may be null: defaults. Returns 0 if desc asks for no records, or for too many. */
 size_t fleet_trace_bytes(const fleet_plan *plan, const fleet_trace_desc *desc);
 /* Makes a trace in the caller's device memory of fleet_trace_bytes, 256-byte aligned. Stream-ordered. */
 fleet_status fleet_trace_init(fleet_trace *trace, const fleet_plan *plan,
@@ -7559,9 +7560,16 @@ static fleet_status fleeti_state_start(fleet_state *s, const fleet_image *image,
     bytes = fleeti_layout(s, plan, d.beside ? fleeti_all_blocks_of(d.beside->image.plan) : 0);
     /* With virtual chiplets, workgroups of different hardware chiplets would share a chiplet, and chiplet scope
        would be too narrow. */
-    if (own_ids && d.placement != FLEET_PLACEMENT_DEFAULT) return FLEET_ERROR_UNSUPPORTED;
-    if ((uint32_t)d.placement > FLEET_PLACEMENT_RANDOM || d.spare > FLEETI_MAX_INDEX)
-        return FLEET_ERROR_ARGUMENT;
+    if (own_ids && d.placement != FLEET_PLACEMENT_DEFAULT)
+        return fleeti_refuse(s, FLEET_ERROR_UNSUPPORTED,
+                             "fleet_state_desc.placement makes virtual chiplets, but this device "
+                             "has private L2s");
+    if ((uint32_t)d.placement > FLEET_PLACEMENT_RANDOM)
+        return fleeti_refuse(s, FLEET_ERROR_ARGUMENT,
+                             "fleet_state_desc.placement %u does not exist", (uint32_t)d.placement);
+    if (d.spare > FLEETI_MAX_INDEX)
+        return fleeti_refuse(s, FLEET_ERROR_ARGUMENT, "fleet_state_desc.spare is %u: at most %d",
+                             d.spare, FLEETI_MAX_INDEX);
     if ((status = fleet_peers_check(d.peers, plan, s->message, sizeof s->message))) return status;
     if (d.peers) s->peers = *d.peers;
     fleeti_own_chiplets(plan, &s->peers, &first, &end);
@@ -7754,12 +7762,17 @@ static size_t fleeti_trace_size(const fleet_trace *trace)
            (size_t)trace->plan->total_workers * trace->records * sizeof(fleeti_trace_record);
 }
 
+static uint32_t fleeti_may_trace(uint32_t records)
+{
+    return records && records <= FLEETI_MAX_INDEX;
+}
+
 size_t fleet_trace_bytes(const fleet_plan *plan, const fleet_trace_desc *desc)
 {
     fleet_trace trace;
     trace.plan = plan;
     trace.records = desc ? desc->records : fleet_trace_desc_default().records;
-    return plan && trace.records ? fleeti_trace_size(&trace) : 0;
+    return plan && fleeti_may_trace(trace.records) ? fleeti_trace_size(&trace) : 0;
 }
 
 fleet_status fleet_trace_init(fleet_trace *trace, const fleet_plan *plan,
@@ -7772,7 +7785,7 @@ fleet_status fleet_trace_init(fleet_trace *trace, const fleet_plan *plan,
     if (!trace) return FLEET_ERROR_NULL;
     memset(trace, 0, sizeof *trace);
     if (!plan || !device_memory) return FLEET_ERROR_NULL;
-    if (!d.records || d.records > FLEETI_MAX_INDEX) return FLEET_ERROR_ARGUMENT;
+    if (!fleeti_may_trace(d.records)) return FLEET_ERROR_ARGUMENT;
     memset(&header, 0, sizeof header);
     trace->plan = plan;
     trace->device = device_memory;
@@ -7793,7 +7806,7 @@ fleet_status fleet_trace_create(fleet_trace *trace, const fleet_plan *plan,
     if (!trace) return FLEET_ERROR_NULL;
     memset(trace, 0, sizeof *trace);
     if (!plan) return FLEET_ERROR_NULL;
-    if (desc && (!desc->records || desc->records > FLEETI_MAX_INDEX)) return FLEET_ERROR_ARGUMENT;
+    if (desc && !fleeti_may_trace(desc->records)) return FLEET_ERROR_ARGUMENT;
     if ((status = fleet_device_alloc(&memory, fleet_trace_bytes(plan, desc)))) return status;
     if ((status = fleet_trace_init(trace, plan, desc, memory, stream)))
         fleet_device_free(memory);
@@ -7837,11 +7850,12 @@ static fleet_kernel_desc fleeti_kernel_desc(const fleet_launch_desc *d, uint32_t
 static fleet_kernel_desc fleeti_worker_desc(const fleet_launch_desc *d, uint32_t blocks)
 {
     fleet_kernel_desc k = fleeti_kernel_desc(d, blocks, d->threads);
+    const uint32_t waves = d->host.waves;
     k.lds_bytes = d->lds_bytes + d->pipeline_bytes;
     k.host = d->host;
     if (d->pipeline_bytes) {
         k.threads += FLEET_PRODUCER_THREADS;
-        k.host.waves = (d->host.waves ? d->host.waves : 1) + 1;
+        k.host.waves = (waves ? waves : 1) + (waves < UINT32_MAX);
     }
     return k;
 }
@@ -8441,7 +8455,7 @@ fleet_status fleet_calibrate(fleet_overheads *costs, const fleet_topology *t,
     if (!costs) return FLEET_ERROR_NULL;
     memset(costs, 0, sizeof *costs);
     if (!t || !d || !kernel.address) return FLEET_ERROR_NULL;
-    if (d->steps > UINT32_MAX / 3) return FLEET_ERROR_ARGUMENT;
+    if (d->steps > (FLEET_STEPS_ENDLESS - 1) / 3) return FLEET_ERROR_ARGUMENT;
     out[0][0] = &found.static_task, out[0][1] = &found.static_hop;
     out[1][0] = &found.mixed_task, out[1][1] = &found.mixed_hop;
     out[2][0] = &found.dynamic_task, out[2][1] = &found.dynamic_hop;
@@ -8755,7 +8769,8 @@ fleet_status fleet_session_open(fleet_session *s, fleet_graph *g, const fleet_se
     status = fleet_device_alloc(&s->args, s->args_bytes);
     if (!status) status = fleet_upload(&s->image, s->plan, stream);
     if (!status) status = fleet_state_create(&s->state, &s->image, &d.state, stream);
-    return fleeti_session_fail(s, status, "image and state cannot be made");
+    return fleeti_session_fail(s, status, "image and state cannot be made%s%s",
+                               s->state.message[0] ? ": " : "", s->state.message);
 }
 
 void *fleet_session_alloc(fleet_session *s, size_t bytes)
