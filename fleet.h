@@ -780,7 +780,7 @@ typedef struct fleet_tile_iterator {
     uint32_t by_places, by_lines, by_places_of_windows;
 } fleet_tile_iterator;
 
-/* Starts at tile `first` of a part, with a stride of `stride` > 0 tiles. */
+/* Starts at tile `first` of a part, with a stride of 1 to 2^31 tiles. */
 FLEET_HOST_DEVICE fleet_tile_iterator fleet_tile_begin(const fleet_linear *l,
                                                        const fleet_partition *p, uint32_t first,
                                                        uint32_t stride);
@@ -1285,12 +1285,15 @@ FLEET_HOST_DEVICE fleet_tile_iterator fleet_tile_begin(const fleet_linear *l,
                                                        uint32_t stride)
 {
     fleet_tile_iterator w = fleeti_walk_of(l, p);
+    uint64_t wide;
     w.stride = stride;
     w.more = p->k && first < p->m_tiles * p->n_tiles;
     if (w.more) {
         fleeti_walk_seek(&w, first);
         w.by_lines = stride / w.width, w.by_places = stride % w.width;
-        w.by_places_of_windows = w.by_lines / w.lines * w.window, w.by_lines %= w.lines;
+        /* A stride that begins in a narrow last window would pass more windows than there are. */
+        wide = (uint64_t)(w.by_lines / w.lines) * w.window, w.by_lines %= w.lines;
+        w.by_places_of_windows = wide < w.across ? (uint32_t)wide : w.across;
         fleeti_walk_look(&w);
     }
     return w;

@@ -476,6 +476,35 @@ static void fields_of_linear_layers(test_run *t)
         }
 }
 
+/* From tile `first` on, each stride-th tile of an m by n output comes once. */
+static void check_stride(test_run *t, uint32_t m, uint32_t n, uint32_t traversal, uint32_t window,
+                         uint32_t first, uint32_t stride)
+{
+    uint32_t tiles = 0;
+    fleet_partition part;
+    fleet_tile_iterator w;
+    fleet_linear l;
+    memset(&l, 0, sizeof l);
+    l.m = m, l.n = n, l.k = l.tile_m = l.tile_n = l.tile_k = l.element_bytes = 1;
+    l.split = FLEET_SPLIT_N, l.traversal = traversal, l.window = window;
+    part = fleet_linear_partition(&l, 0, 1);
+    w = fleet_tile_begin(&l, &part, first, stride);
+    for (; w.more && tiles <= 100; fleet_tile_next(&w)) tiles++;
+    CHECK_INT(tiles, first < m * n ? (m * n - first - 1) / stride + 1 : 0);
+}
+static void strides_of_tiles(test_run *t)
+{
+    static const uint32_t strides[] = {1, 2, 3, 5, 65535, 1u << 30, INT32_MAX, 1u << 31};
+    for (uint32_t i = 0; i < 8 * 3 * 3 * 3 * 2; i++) {
+        const uint32_t m = 1 + i / 8 % 3, n = 1 + i / 24 % 3;
+        for (uint32_t first = 0; first <= m * n; first++)
+            check_stride(t, m, n, i / 72 % 3, 1 + i / 216, first, strides[i % 8]);
+    }
+    for (uint32_t bit = 16; bit < 28; bit++) /* a last window of one column */
+        check_stride(t, 1, (1u << bit) + 1, FLEET_TRAVERSAL_WINDOWED, 1u << bit, 1u << bit,
+                     1u << (32 - bit));
+}
+
 /* ---- rings, pages, peers, topologies: no text, but limits that their documentation has ---- */
 
 static void fields_of_rings(test_run *t)
@@ -659,6 +688,7 @@ static void list(test_run *t)
     TEST(fields_of_kernels);
     TEST(fields_of_traces);
     TEST(fields_of_linear_layers);
+    TEST(strides_of_tiles);
     TEST(fields_of_rings);
     TEST(fields_of_pages);
     TEST(fields_of_peers);
