@@ -25,7 +25,7 @@ static int topology_refused(fleet_topology *t, uint32_t chiplets, uint32_t worke
 #if defined(FLEET_HOST)
     if (!x) x = 1;
     all = fleet_host_machine().workers;
-    if (workers > MAX_WORKERS || (workers && workers < x)) {
+    if (workers > MAX_WORKERS || (workers && workers < x && x <= FLEET_MAX_CHIPLETS)) {
         snprintf(error, ERROR_BYTES, "--workers %u: at least %u here, at most %u", workers, x,
                  MAX_WORKERS);
         return 1;

@@ -196,8 +196,7 @@ static int serving_begin(serving *s, const model *m, const serving_desc *desc)
         return serving_refuse(s, "rows of a prompt", wide_rows ? wide_rows : rows - d->decode_rows);
     if (!d->pages) d->pages = d->decode_rows * ceil_div(d->context + 1, PAGE_TOKENS) + 1;
     if (!d->requests) d->requests = 4 * d->decode_rows;
-    if (!d->reactive_requests && d->requests > 1)
-        d->reactive_requests = ceil_div(d->requests, 4);
+    if (!d->reactive_requests && d->requests > 1) d->reactive_requests = ceil_div(d->requests, 4);
     s->refused = (uint32_t)topology_refused(&s->topology, d->chiplets, d->workers,
                                             FLEET_SCHEDULE_STATIC, s->error);
     if (s->error[0]) return -1;

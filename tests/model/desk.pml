@@ -26,7 +26,6 @@
      twin noted_after_the_pop -DBROKEN_LATE_NOTE -DLAUNCHES=1: assertion violated
      twin left_while_it_runs -DBROKEN_ANY_LEFT: assertion violated
      twin left_before_what_was_sent -DBROKEN_EARLY_LEFT: assertion violated
-     twin told_before_it_looks -DBROKEN_ENDED_FIRST: assertion violated
      twin submitted_before_pushed -DBROKEN_EARLY_SUBMITTED: assertion violated
      twin no_look_at_the_end -DBROKEN_NO_LOOK: assertion violated
      twin numbers_begin_again -DBROKEN_REWIND: assertion violated
@@ -247,9 +246,6 @@ end:
     do
     :: !running && !ended ->
         /* fleet_server_ended */
-#ifdef BROKEN_ENDED_FIRST
-        ended = 1;
-#endif
         i = head;
         do
         :: i < tail -> note(event_of[i], is_last[i]); i++
