@@ -15,21 +15,26 @@ static bool has(const std::string& m, const char* part) { return m.find(part) !=
 
 static void classify_vector(Inst& in, const std::string& m) {
   const bool lane = begins(m, "v_readlane") || begins(m, "v_readfirstlane"), compares = begins(m, "v_cmp");
-  in.hazards = kHzReads;
+  // Of VOP2 the second source is a vector register.
+  const int sources = in.enc == Enc::Vop1 || in.enc == Enc::Vop2 || in.enc == Enc::Vopc ? 1 + in.sdwa : 3;
+  for (int k = 0; k < sources; k++)
+    if (in.src[k] < 128) in.hazards |= kHzReads;
+  if (in.dpp >= 0 || begins(m, "v_cndmask") || begins(m, "v_addc") || begins(m, "v_subb") || begins(m, "v_div_fmas"))
+    in.hazards |= kHzReads;
   if (lane) in.scalar = in.vdst, in.scalars = 1;
   else if (compares) in.scalar = in.enc == Enc::Vop3 ? in.vdst : in.sdwa && in.sdst >= 0 ? in.sdst : (i16)kVccLo, in.scalars = 2;
   else if (in.enc == Enc::Vop3sd) in.scalar = in.sdst, in.scalars = 2;
   else if (has(m, "_co_")) in.scalar = kVccLo, in.scalars = 2;
   in.writes_exec = begins(m, "v_cmpx");
   if (in.scalars) in.hazards |= kHzScalars;
-  if (lane || begins(m, "v_writelane")) in.hazards |= kHzLane;
+  if (lane || begins(m, "v_writelane")) in.hazards |= kHzLane | kHzReads;
   if (begins(m, "v_div_fmas")) in.hazards |= kHzFmas;
   const bool accumulates = begins(m, "v_mfma") || begins(m, "v_smfmac") || begins(m, "v_accvgpr");  // numbers of other registers
   if (!lane && !compares && !accumulates) in.hazards |= kHzResult;
   in.results = has(m, "64") || begins(m, "v_pk_") ? 2 : 1;
   static const char* const trans[] = {"v_exp_f", "v_log_f", "v_rcp_", "v_rsq_f", "v_sqrt_f", "v_sin_f", "v_cos_f"};
   for (const char* t : trans) in.trans |= begins(m, t);
-  if (!accumulates) in.hazards |= kHzVectors;
+  if (in.dpp >= 0 || lane) in.hazards |= kHzVectors;
 }
 
 void hazard_classify(Inst& in, const std::string& m) {
@@ -80,10 +85,11 @@ bool hazard_hide(Wave& w, const Inst& in) {
     if (w.slot - r.slot > kScalarStates) break;
     if (r.reg >= 0 && r.slot != w.slot && w.slot - r.slot <= states_of(in, r.reg)) hide(w, r.reg, r.old);
   }
-  if (in.hazards & kHzVectors)
+  // Neither a result nor scalars: its numbers are those of accumulation registers.
+  if (in.hazards & (kHzResult | kHzScalars) && (in.hazards & kHzVectors || w.trans_slot == w.slot - 1))
     for (const Wave::Result& r : w.result) {
       const u32 before = w.slot - r.slot;  // 1: the one before
-      if (!r.in || before > kVectorStates) break;
+      if (!r.in || before > kVectorStates) continue;
       const u32 states = in.dpp >= 0                          ? k_VGPR_DPP
                          : in.hazards & kHzLane && in.scalars ? k_VGPR_READLANE
                          : r.in->trans && !in.trans           ? k_TRANS_VALU
@@ -115,8 +121,11 @@ void hazard_write(Wave& w, const Inst& in) {
 }
 
 void hazard_replace(Wave& w, const Inst& in) {
-  for (Wave::Recent& r : w.recent)
+  for (u32 k = 0; k < kRecent; k++) {
+    Wave::Recent& r = w.recent[(w.recent_at - 1 - k) % kRecent];
+    if (w.slot - r.slot > kScalarStates) break;
     if (r.reg >= in.scalar && r.reg < in.scalar + in.scalars) r.reg = -1;
+  }
 }
 
 }  // namespace amdsim

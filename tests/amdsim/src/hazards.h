@@ -18,7 +18,7 @@ constexpr u32 kScalarStates = 5, kVectorStates = 2;  // no rule asks for more
 
 static inline void hazard_reset(Wave& w) {
   w.slot = 2 * kScalarStates;
-  w.scalar_slot = 0;
+  w.scalar_slot = w.trans_slot = 0;
   for (Wave::Recent& r : w.recent) r = {0, -1, 0};
   for (Wave::Result& r : w.result) r = {nullptr, 0};
 }
@@ -31,13 +31,16 @@ static inline bool hazard_before(Wave& w, const Inst& in) {
     if (recent) hazard_replace(w, in);
     return false;
   }
-  return (recent || (in.hazards & kHzVectors && w.result[0].in && w.slot - w.result[0].slot <= kVectorStates)) && hazard_hide(w, in);
+  const bool early = (recent && in.hazards & kHzReads) ||
+                     (in.hazards & kHzVectors && w.slot - w.result[w.result_at % 2].slot <= kVectorStates) ||
+                     (w.trans_slot == w.slot - 1 && in.kind == Kind::Alu);
+  return early && hazard_hide(w, in);
 }
 static inline void hazard_after(Wave& w, const Inst& in, bool hidden) {
   if (hidden) hazard_show(w, in);
   if (in.hazards & kHzResult) {
-    w.result[1] = w.result[0];
-    w.result[0] = {&in, w.slot};
+    w.result[++w.result_at % 2] = {&in, w.slot};
+    if (in.trans) w.trans_slot = w.slot;
   }
 }
 

@@ -85,7 +85,7 @@ struct Wave {
   std::vector<PendingLds*> lq;  // LDS / scalar loads in flight
   WaveTiming tm;
   // hazards.h: wait states since the wave began, and what vector instructions have written lately
-  u32 slot = 0, scalar_slot = 0, recent_at = 0;
+  u32 slot = 0, scalar_slot = 0, trans_slot = 0, recent_at = 0, result_at = 0;
   struct Recent {
     u32 slot;
     int reg;  // -1: written once more since
