@@ -1754,6 +1754,13 @@ FLEET_DEVICE uint32_t fleeti_have_passed(uint32_t cycles, uint32_t since, uint32
 {
     return now - since >= cycles;
 }
+/* Whether a worker that last asked at `since` is to look at that word now: each at another time of such a period, and without
+   a time of its last look, which would take a register from every tile. */
+FLEET_DEVICE uint32_t fleeti_abort_is_due(const fleeti_worker *w, uint32_t since, uint32_t now)
+{
+    const uint32_t period = FLEETI_ABORT_CYCLES, shift = w->fixed->id % 64 * (period / 64);
+    return period == 0 || (now - shift) / (period | 1) != (since - shift) / (period | 1);
+}
 
 /* ---- failure records ------------------------------------------------------------------------- */
 
@@ -3147,19 +3154,16 @@ FLEET_DEVICE fleeti_wait fleeti_static_first_wait(const fleeti_worker *w)
    The host's abort word, across the bus, is polled seldom, by each worker at another time. */
 FLEET_DEVICE void fleeti_static_finish(fleeti_worker *w)
 {
-    uint32_t now = fleeti_cycles();
-    if (fleeti_have_passed(FLEETI_LOAD_CYCLES, w->polled_at, now)) {
+    const uint32_t now = fleeti_cycles(), since = w->polled_at;
+    if (fleeti_have_passed(FLEETI_LOAD_CYCLES, since, now)) {
         w->stop = fleeti_deferred_end(w->self, &w->later);
         fleeti_deferred_begin(w->self, &w->later, &fleeti_state_of(w)->stop.word);
         w->polled_at = fleeti_uniform(now);
 #if !defined(FLEET_NO_WATCHDOG)
-        if (fleeti_have_passed(FLEETI_ABORT_CYCLES, w->looked_at, now)) {
-            w->looked_at = fleeti_uniform(now);
-            if (fleeti_thread_lane(w->self) == 0 &&
-                fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort))
-                fleeti_record_failure(fleeti_state_of(w), w->fixed->id, FLEETI_TASK(w, id),
-                                      w->epoch, fleeti_no_event(FLEET_ERROR_ABORTED), 0);
-        }
+        if (fleeti_abort_is_due(w, since, now) && fleeti_thread_lane(w->self) == 0 &&
+            fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort))
+            fleeti_record_failure(fleeti_state_of(w), w->fixed->id, FLEETI_TASK(w, id), w->epoch,
+                                  fleeti_no_event(FLEET_ERROR_ABORTED), 0);
 #endif
     }
     if (fleeti_static_prefetch_due(w)) fleeti_static_prefetch(w);
