@@ -1879,6 +1879,9 @@ FLEET_DEVICE void fleeti_block_any_rearm(void)
 #define FLEETI_LANE_POLICY " sc1 nt"
 #define FLEETI_LANE_SOURCE(from) FLEETI_SCALAR64((uintptr_t)(from))
 #endif
+/* No wait states are inserted before inline assembly: five after a vector instruction that wrote a scalar operand, one after a
+   write of M0. */
+#define FLEETI_LANE_STATES "s_nop 4\n\t"
 #define FLEETI_COPY_UNIT_LOADS (FLEETI_COPY_UNIT / (64 * FLEETI_LANE_BYTES))
 /* The waves take turns; each copies as many bytes as one instruction does. */
 FLEET_DEVICE void fleet_copy_to_lds(void *lds, const void *from, uint32_t bytes, uint32_t thread,
@@ -1890,10 +1893,10 @@ FLEET_DEVICE void fleet_copy_to_lds(void *lds, const void *from, uint32_t bytes,
     for (uint32_t i = thread / fleet_wave_size() * run; i < bytes;
          i += threads / fleet_wave_size() * run) {
         if (i + mine < bytes)
-            __asm__ volatile(
-                "s_nop 0\n\t" FLEETI_LANE_COPY FLEETI_LANE_POLICY ::"{m0}"(FLEETI_SCALAR(to + i)),
-                "v"(mine), "s"(FLEETI_LANE_SOURCE((const char *)from + i))
-                : "memory");
+            __asm__ volatile(FLEETI_LANE_STATES FLEETI_LANE_COPY FLEETI_LANE_POLICY ::"{m0}"(
+                                 FLEETI_SCALAR(to + i)),
+                             "v"(mine), "s"(FLEETI_LANE_SOURCE((const char *)from + i))
+                             : "memory");
     }
 }
 FLEET_DEVICE void fleet_copy_wait(void)
@@ -1954,7 +1957,7 @@ FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *cop
     FLEETI_ROLLED
     for (uint32_t i = 0; i < s->stage_bytes; i += FLEETI_COPY_UNIT) {
         if (i + FLEETI_COPY_UNIT <= bytes) {
-            __asm__ volatile("s_nop 0\n\t" FLEETI_LANE_COPY FLEETI_LANE_POLICY
+            __asm__ volatile(FLEETI_LANE_STATES FLEETI_LANE_COPY FLEETI_LANE_POLICY
 #if !defined(__gfx950__)
                              "\n\t" FLEETI_LANE_COPY " offset:256" FLEETI_LANE_POLICY
                              "\n\t" FLEETI_LANE_COPY " offset:512" FLEETI_LANE_POLICY
@@ -1969,7 +1972,7 @@ FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *cop
                  k += FLEETI_COPY_UNIT / FLEETI_COPY_UNIT_LOADS) {
                 const uint32_t at =
                     k + mine < bytes ? k + mine : bytes - (uint32_t)FLEETI_LANE_BYTES;
-                __asm__ volatile("s_nop 0\n\t" FLEETI_LANE_COPY FLEETI_LANE_POLICY ::"{m0}"(
+                __asm__ volatile(FLEETI_LANE_STATES FLEETI_LANE_COPY FLEETI_LANE_POLICY ::"{m0}"(
                                      FLEETI_SCALAR(to + k)),
                                  "v"(at), "s"(FLEETI_LANE_SOURCE(from))
                                  : "memory");
