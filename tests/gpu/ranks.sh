@@ -36,7 +36,7 @@ over_processes() { # RANKS SETTING...
     local n=$1 rank pid pids=() rc=0
     shift
     for ((rank = 0; rank < n; rank++)); do
-        env "$@" "AMDSIM_DEVICES=$n" FLEET_RANK=$rank "FLEET_RANKS=$n" "FLEET_PEERS_FILE=$folder/peers" timeout -k 5 300 "${program[@]}" &
+        env "$@" "AMDSIM_DEVICES=$n" FLEET_RANK=$rank "FLEET_RANKS=$n" "FLEET_PEERS_FILE=$folder/peers" "${program[@]}" &
         pids+=($!)
     done
     for pid in "${pids[@]}"; do wait "$pid" || rc=$?; done
@@ -70,6 +70,6 @@ try threads/build "${build[@]}" -w tests/bench/devices.c -o "$folder/devices"
 for ((seed = 1; seed <= seeds; seed++)); do
     # shellcheck disable=SC2046
     for n in 2 4; do
-        try "threads/$n/seed_$seed" env $(settings $seed) AMDSIM_DEVICES=$n timeout -k 5 600 "$folder/devices" --small 1 --ranks $n --tokens $((128 * n))
+        try "threads/$n/seed_$seed" env $(settings $seed) AMDSIM_DEVICES=$n "$folder/devices" --small 1 --ranks $n --tokens $((128 * n))
     done
 done

@@ -75,8 +75,8 @@ def build_shared(folder):
     return why or other_why or hipcc(program + ".o", implementation, "-o", program), numbers
 
 
-def run(folder, words, setting, extra=()):
-    """What was wrong; None when the program passed. And its output."""
+def run(folder, words, setting, extra=(), patience=None):
+    """What was wrong; None when the program passed. And its output. A mutant is given 60 s: one that hangs is caught."""
     ranks = words.startswith("ranks")
     limit = LIMIT_WITH_HOST if words.split()[0] in WITH_HOST else LIMIT_OF_RANK if ranks else LIMIT
     env = dict(os.environ, LD_LIBRARY_PATH=RUNTIME, AMDSIM_MAX_INSTS=limit, AMDSIM_STRICT="1")
@@ -84,7 +84,7 @@ def run(folder, words, setting, extra=()):
         env["AMDSIM_DEVICES"] = "2"
     env.update(pair.split("=", 1) for pair in [*setting.split(), *extra])
     try:
-        done = subprocess.run([os.path.join(folder, "litmus"), *words.split()], env=env, timeout=60, capture_output=True, text=True, check=False)
+        done = subprocess.run([os.path.join(folder, "litmus"), *words.split()], env=env, timeout=patience, capture_output=True, text=True, check=False)
     except subprocess.TimeoutExpired:
         return "time-out", ""
     if done.returncode == 0:
@@ -109,7 +109,7 @@ def attempt_runs(m, folder, extra=()):
     for setting in first + list(settings(40 if mutants.DEEP else m.seeds)):
         for words in [m.sim] if m.sim else TESTS:
             tries += 1
-            what, _ = run(folder, words, setting, extra)
+            what, _ = run(folder, words, setting, extra, patience=60)
             if what:
                 return m, words, setting, tries, what
     return m, None, None, tries, None

@@ -487,7 +487,8 @@ def emulate(chosen, work):
         """The tests that are red."""
         env = dict(os.environ, LITMUS_MUTANT=str(number), FLEET_TEST_SEED=str(seed))
         try:
-            lines = subprocess.run([program, test], env=env, timeout=60, capture_output=True, text=True, check=False).stdout
+            patience = 60 if number < len(chosen) else None  # a mutant that hangs is caught
+            lines = subprocess.run([program, test], env=env, timeout=patience, capture_output=True, text=True, check=False).stdout
         except subprocess.TimeoutExpired:
             return ["time-out"]
         return [] if lines.startswith("pass ") and "FAIL" not in lines else re.findall(r"FAIL (\w+)", lines) or ["crash"]

@@ -16,7 +16,7 @@ model=tests/fixtures/qwen3-tiny
 ends() {
     local name=$1 wanted=$2 words=$3 rc=0
     shift 3
-    timeout 20 "$OUT/serve" "$@" >"$OUT/printed" 2>&1 </dev/null || rc=$?
+    "$OUT/serve" "$@" >"$OUT/printed" 2>&1 </dev/null || rc=$?
     if [ $rc != "$wanted" ]; then
         echo "FAIL $name: ended with $rc, expected $wanted: $(tail -n 1 "$OUT/printed")"
     elif ! grep -qF -- "$words" "$OUT/printed"; then
@@ -35,7 +35,7 @@ starts() {
     rm -f "$OUT/served"
     "$OUT/serve" "$model" --port 0 "$@" >"$OUT/served" 2>"$OUT/said" &
     pid=$! port=
-    for _ in $(seq 400); do
+    for _ in $(seq 6000); do
         port=$(sed -n 's/^serving .*:\([0-9]*\), context.*/\1/p' "$OUT/served" 2>/dev/null) || true
         [ -z "$port" ] && kill -0 $pid 2>/dev/null || return 0
         sleep 0.05
@@ -84,7 +84,7 @@ is refused/others "$(ls "$OUT/files" | tr '\n' ' ')" "log trace "
 # What cannot be written is said, and why.
 full() { # NAME WORDS COMMAND
     local rc=0
-    timeout 20 bash -c "$3" 2>"$OUT/printed" </dev/null || rc=$?
+    bash -c "$3" 2>"$OUT/printed" </dev/null || rc=$?
     is "$1" "$rc $(tail -n 1 "$OUT/printed")" "1 serve: $2 cannot be written: $4"
 }
 full full_help "standard output" "$OUT/serve --help >/dev/full" "No space left on device"
