@@ -197,11 +197,11 @@ hip_without_proc='#!/bin/sh
 [ ! -e /proc/self/exe ] || exec /usr/bin/hipcc "$@"
 exec clang++ --driver-mode=g++ --hip-link -Wno-unused-command-line-argument "$@"'
 
-# Each process has its own copy of the sources in the root, so that runs do not meet. The copies of
-# processes that were killed go too.
+# Each process has its own copy of the sources in the root, so that runs do not meet; the jobs of a run share that of
+# the process $FLEET_HIP_OWNER. The copies of processes that were killed go too.
 hip_copy_sources() {
     local old
-    hip_tree=/fleet/$$
+    hip_tree=/fleet/${FLEET_HIP_OWNER:-$$}
     for old in "$hip_root"/fleet/*; do
         if [ -e "$old" ] && [ ! -e "/proc/${old##*/}" ]; then as_root rm -rf "$old"; fi
     done

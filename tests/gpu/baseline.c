@@ -2,6 +2,7 @@
    exactly once, under every schedule; and what the run counts, arrivals and releases, is what the plan says. */
 // run: asan engine=both
 // run: tsan
+// hip: 6 runs
 #include "settings.h"
 
 #define MOST_N 29 /* columns */

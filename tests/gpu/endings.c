@@ -2,6 +2,7 @@
    abort, the limit of a launch, or its last step ends it. A launch that does not end fails its test, and ends the program. */
 // run: asan engine=both whole
 // run: tsan whole
+// hip: 3 runs
 #if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* usleep */
 #endif

@@ -3,6 +3,7 @@
    alone. */
 // run: asan engine=both
 // run: tsan
+// hip: 6 runs
 #include "model.h"
 
 FLEET_EVENT_TENSOR1(line_events, n)

@@ -2,6 +2,7 @@
    state comes back from each. */
 // run: asan engine=both
 // run: tsan
+// hip: 3 runs
 #include "model.h"
 
 /* g0 -> E0 -> g1, which also waits for E1, to which one external arrival is missing. */

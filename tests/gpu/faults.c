@@ -2,6 +2,7 @@
    never comes. The report names what it was, the state recovers, and the next launch is right. (Wrong run-time tensors:
    tensors.c.) */
 // run: asan engine=both
+// hip: 6 runs
 #include "model.h"
 
 /* Time on a simulator is instructions. */

@@ -3,6 +3,7 @@
 // run: asan engine=both
 // run: model engine=deterministic
 // run: tsan
+// hip: 3 runs
 #include "settings.h"
 
 #define MOST 48

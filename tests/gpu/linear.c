@@ -2,6 +2,7 @@
    bit; loads and stores of each cache policy. Products add up by fmaf, so that the host computes the same bits. */
 // run: asan engine=both
 // run: tsan
+// hip: 6 runs
 #include "settings.h"
 
 #include <math.h>

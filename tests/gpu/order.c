@@ -2,6 +2,7 @@
    early reads wrong values; results are compared with plain references. */
 // run: asan engine=both
 // run: tsan
+// hip: 6 runs
 #include "settings.h"
 
 typedef struct order { /* what every tile sees */

@@ -4,6 +4,7 @@
    order. */
 // run: asan engine=both
 // run: tsan
+// hip: 6 runs
 #include "settings.h"
 
 /* ---- schedules ---- */

@@ -3,6 +3,7 @@
    that orders anything (oracle.h), so that a missing fence gives wrong data. */
 // run: model
 // run: tsan
+// hip: 6 runs
 #include "oracle.h"
 
 typedef struct kind {

@@ -2,6 +2,7 @@
 // run: asan engine=both
 // run: model engine=deterministic
 // run: tsan
+// hip: 3 runs
 #include "settings.h"
 
 #define MOST 40u

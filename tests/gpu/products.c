@@ -3,6 +3,7 @@
 // run: asan
 // run: tsan
 // run: plain -march=native
+// hip: 6 runs
 #include "settings.h"
 #include "examples/qwen3/tasks/linear.h"
 

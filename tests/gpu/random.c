@@ -7,6 +7,7 @@
 // run: model
 // run: asan engine=both -DFEW
 // run: tsan -DFEW
+// hip: 6 runs
 #include "oracle.h"
 #include "plan/check.h"
 

@@ -2,6 +2,7 @@
    occupancy queries that answer 0 for a kernel that runs, no cooperative launches, a CU mask. The simulated GPU answers
    so by its environment, which each case sets in a process of its own; others run the cases as they are. */
 // run: asan engine=both
+// hip: 6 runs
 #if !defined(_DEFAULT_SOURCE)
 #define _DEFAULT_SOURCE /* setenv */
 #endif

@@ -2,6 +2,7 @@
    fails, is cancelled, or waits for a client that reads slowly. */
 // run: asan engine=both
 // run: tsan
+// hip: 3 runs
 #include "settings.h"
 
 #include <pthread.h>

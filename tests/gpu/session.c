@@ -2,6 +2,7 @@
    declaration of a kernel saves its launches. */
 // run: asan engine=both
 // run: tsan
+// hip: 6 runs
 #include <errno.h>
 #include <math.h>
 #include <time.h>

@@ -2,6 +2,7 @@
    bucket, at which epoch. (Test 5 of papers.c.) */
 // run: asan engine=both
 // run: tsan
+// hip: 3 runs
 #include "settings.h"
 
 #define MOST_N 13

@@ -1,6 +1,7 @@
 /* Whole runs of graphs in every setting: exactly once, in order, on fresh data; steps, launches, epochs. */
 // run: asan engine=both
 // run: tsan
+// hip: 3 runs
 #include "model.h"
 
 static void run_model(test_run *t, const setting *s, void *model_)

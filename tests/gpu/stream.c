@@ -1,6 +1,7 @@
 /* Weight pipelines: each part of each task's spans arrives once, complete and in order, whatever tasks acquire of them. */
 // run: asan engine=both
 // run: tsan
+// hip: 3 runs
 #include "settings.h"
 
 #define WEIGHT_WORDS 131072u

@@ -2,6 +2,7 @@
    is the routing of a mixture of experts (test 4 of papers.c). Broken tensors end the launch and are named. */
 // run: asan engine=both
 // run: tsan
+// hip: 3 runs
 #include "settings.h"
 
 #define MOST 12 /* tokens */

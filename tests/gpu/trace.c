@@ -3,6 +3,7 @@
 // run: asan whole engine=both
 // run: tsan whole
 // run: plain whole engine=both
+// hip: 6 runs
 #define FLEET_TRACE
 #include "model.h"
 
