@@ -277,8 +277,8 @@ def places(code, arch):
         if not wanted:
             continue
         limit = FARTHEST if n in near else 5
-        # An SGPR that is written once more in between is another one.
-        seen, todo = {}, [(b, 0, frozenset(r for rs in wanted.values() for r in rs if r[0] == "s")) for b in before[n]]
+        # A register that is written once more in between is another one; of vectors by a matrix instruction, which writes all lanes.
+        seen, todo = {}, [(b, 0, frozenset().union(*wanted.values())) for b in before[n]]
         while todo:
             b, states, same = todo.pop()
             if states >= limit or seen.get((b, same), limit) <= states:
@@ -286,9 +286,9 @@ def places(code, arch):
             seen[b, same] = states
             for name, written in first[b]:
                 meet = written & wanted.get(name, NOTHING)
-                if any(r[0] != "s" or r in same for r in meet) and states < needed(name, code[b], i, arch):
+                if meet & same and states < needed(name, code[b], i, arch):
                     found.append((name, code[b], i, states))
-            same -= code[b].scalars
+            same -= code[b].scalars | (code[b].vectors if code[b].mfma else NOTHING)
             todo += [(p, states + code[b].states, same) for p in before[b]]
     return found
 
@@ -347,6 +347,11 @@ def check_rules(work):
                 ("not found around a loop", states < 2 or rule.name in [f[0] for f in around]),
                 ("not found on the shorter path", states < 2 or rule.name in [f[0] for f in branch])) if not ok]
             results.append(("rule/%s/%s" % (arch, rule.name), not wrong, ", ".join(wrong)))
+        # The last one adds to what the second has written anew, all of it, and not to what the first left there.
+        sums = ["v_mfma_f32_16x16x16_bf16 a[%d:%d], v[2:3], v[4:5], %s" % (to, to + 3, add) for to, add in ((0, "0"), (2, "a[0:3]"), (0, "a[2:5]"))]
+        for name, lines, right in (("again", sums, []), ("in_part", [sums[0], sums[2]], ["MFMA_C"])):
+            found = [f[0] for f in places(assembled(lines, arch, work), arch)]
+            results.append(("rule/%s/written_%s" % (arch, name), found == right, "%s" % found))
     return results
 
 
