@@ -767,7 +767,7 @@ FLEET_DEVICE fleet_status fleet_await_flagged(const fleet_ctx *ctx, const fleet_
      - cudaFree, cudaFreeHost, hipFree and hipHostFree. So fleet_device_free, fleet_pinned_free and all that frees what it
        holds (fleet_session_close, fleet_state_free, fleet_server_free and so on, fleet_calibrate; on AMD before ROCm 7
        also fleet_topology_query) are for after its end; a session is closed meanwhile by fleet_session_leave.
-     - What is enqueued on its own stream comes after its end, and so do copies, for which the kit waits. Streams that are
+     - Work on its own stream waits for its end, and so do the copies that the kit waits for. Streams that are
        not cudaStreamNonBlocking (hipStreamNonBlocking) wait for the null stream, and it for them: give the launch and all
        that runs beside it streams of the other kind. Under ROCm a call on a stream, even fleet_bind, also waits while
        another thread waits for the stream.

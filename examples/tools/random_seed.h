@@ -1,4 +1,4 @@
-/* random_seed.h: a seed that nobody can guess, from the system's source of random numbers. */
+/* random_seed.h: an unpredictable seed, from the system's source of random numbers. */
 #ifndef RANDOM_SEED_H
 #define RANDOM_SEED_H
 

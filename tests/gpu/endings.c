@@ -466,7 +466,7 @@ static void room_in_a_mailbox(test_run *t)
     in_settings(t, 1, run_room, NULL);
 }
 
-/* A launch of which a workgroup is not there. */
+/* A launch with a workgroup that never becomes resident. */
 static void run_incomplete(test_run *t, const setting *s, void *unused)
 {
     uint32_t how;
