@@ -722,7 +722,7 @@ FLEET_DEVICE uint32_t fleet_producer_await_step(fleet_producer *p);
 
 /* A symmetric region: memory of the same size on each of several devices, which all of them read and write. The program
    makes it, with what it has for that: windows of MPI, handles of cudaIpc or hipIpc, the heap of NVSHMEM or rocSHMEM
-   (examples/tools/mpi_peers.h is one of these). This table is all that the kit needs to know of it. AMD's GPUs see each
+   (examples/parts has some of these). This table is all that the kit needs to know of it. AMD's GPUs see each
    other's stores before a kernel ends in fine-grained memory alone: hipExtMallocWithFlags, hipDeviceMallocFinegrained. */
 typedef struct fleet_peers {
     uint32_t rank;  /* of this device; FLEET_ALL_RANKS: see fleet_state_desc */

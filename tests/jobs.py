@@ -363,8 +363,8 @@ def compile_cuda(t: Table) -> None:
                 roots=HEADERS)
 
     def engine(name: str, macro: str, *options: str) -> None:
-        """An engine of examples/tools; in deep runs with example 11, which takes nvcc a quarter of a minute."""
-        path, peers = "examples/11_several_devices.c", f"examples/tools/{name}_peers.h"
+        """An engine of examples/parts; in deep runs with example 11, which takes nvcc a quarter of a minute."""
+        path, peers = "examples/11_several_devices.c", f"examples/parts/fleet_peers_{name}.h"
         if not t.deep:
             path = f"{out}/engine_{name}.c"
             t.texts[path] = f'#include "fleet_device.h"\n#include "{peers}"\n'

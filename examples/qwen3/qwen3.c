@@ -19,11 +19,11 @@
 #include "../tools/random_seed.h"
 #include "../tools/trace_picture.h"
 #if defined(FLEET_MPI)
-#include "../tools/mpi_peers.h"
+#include "../parts/fleet_peers_mpi.h"
 #define ENGINE(what) mpi_peers_##what
 typedef mpi_peers peers_engine;
 #elif defined(FLEET_IPC)
-#include "../tools/ipc_peers.h"
+#include "../parts/fleet_peers_ipc.h"
 #define ENGINE(what) ipc_peers_##what
 typedef ipc_peers peers_engine;
 #endif

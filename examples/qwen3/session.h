@@ -21,7 +21,7 @@ typedef struct request {
     sampling_desc sampling;
 } request;
 
-/* What makes regions that all ranks share, such as examples/tools/mpi_peers.h and ipc_peers.h. open: of so many bytes on each rank, instead
+/* What makes regions that all ranks share, such as examples/parts/fleet_peers_mpi.h. open: of so many bytes on each rank, instead
    of those before; 0, or they cannot be made. meet: a barrier of the ranks; 0, or 1 + a rank that passed another digest. */
 typedef struct rank_engine {
     void *user;

@@ -1,4 +1,4 @@
-/* nvshmem_peers.h - a symmetric region for fleet_peers in the heap of NVSHMEM, for ranks that are processes with a GPU each
+/* fleet_peers_nvshmem.h - a symmetric region for fleet_peers in the heap of NVSHMEM, for ranks that are processes with a GPU each
 
        for r in 0 1; do FLEET_RANK=$r FLEET_RANKS=2 FLEET_PEERS_FILE=$file ./a.out & done; wait; rm $file
        nvshmem_peers_begin(&engine, &argc, &argv);        FLEET_PEERS_FILE: a name that no file has yet

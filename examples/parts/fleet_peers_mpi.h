@@ -1,7 +1,7 @@
-/* mpi_peers.h - a symmetric region for fleet_peers by MPI, for ranks that are processes of one machine without GPUs
+/* fleet_peers_mpi.h - a symmetric region for fleet_peers by MPI, for ranks that are processes of one machine without GPUs
 
    MPI_Win_allocate_shared gives each process a part of one shared mapping, which ends with the processes, however they
-   end. For GPUs see ipc_peers.h.
+   end. For GPUs see fleet_peers_ipc.h.
 
        mpi_peers engine;
        fleet_peers peers;

@@ -1,4 +1,4 @@
-/* ipc_peers.h - a symmetric region for fleet_peers by cudaIpc or hipIpc, for ranks that are processes with a GPU each
+/* fleet_peers_ipc.h - a symmetric region for fleet_peers by cudaIpc or hipIpc, for ranks that are processes with a GPU each
 
        for r in 0 1; do FLEET_RANK=$r FLEET_RANKS=2 FLEET_PEERS_FILE=$file ./a.out & done; wait; rm $file
        ipc_peers_begin(&engine, &argc, &argv);            FLEET_PEERS_FILE is a new file in each run
