@@ -135,7 +135,7 @@
           acquire  fleeti_wait_all: system invalidate; fleet_event_test: load
           red      A system release, system acquire, system poll; N
        17 trace. Records -> the host     release  the end of the kernel     carrier  stream order
-          ends     fleeti_trace_notified; the copy to the host     red  tests/gpu/trace.c
+          ends     fleeti_trace_notified; fleet_trace_read     red  tests/gpu/trace.c
           before   a worker's places are clear: fleeti_trace_enter: drain, barrier     red  A trace; N trace
        18 a stage is full. The copy -> the consumer waves     carrier  full (AMD, CPU: the use itself; NVIDIA: mbarrier)
           release  fleeti_copies_progress (AMD: wait for the copies); NVIDIA complete_tx, and fleeti_stage_fill: `turn`
@@ -162,17 +162,6 @@
           release  fleet_finish: store, then edges 1 and 9 of its step     carrier  finish; epochs only grow
           acquire  fleeti_finishes, fleeti_last_epoch: after the step event, invalidate, load
           red      A early end; N early end; S finish; tests/gpu/finish.c
-       26 message of a ring, host to device or back, system scope. What the pusher wrote, messages included -> the popper
-          release  fleet_ring_push: store; fleet_ring_try_push: drain, barrier of the wave, system write-back,
-                   fleeti_publish_system
-          carrier  the slot's sequence: number of the message + 1
-          acquire  fleet_ring_try_pop: fleeti_poll_system, system invalidate, barrier of the wave; fleeti_message_next: load
-          red      A ring of messages; M ring of messages; N ring of messages; tests/gpu/messages.c under TSan; S request_ring
-       27 room in such a ring. The reads of a message -> the push that overwrites its slot
-          release  fleet_ring_try_pop: barrier of the wave, fleeti_publish_system; fleeti_message_move: RMW
-          carrier  the number of the next message to be popped, in front of the slots
-          acquire  fleeti_message_next: load; fleeti_messages_room: fleeti_poll_system, only stores follow
-          red      A ring of messages: room; N ring of messages; tests/gpu/messages.c under TSan; S request_ring
        28 symbol that a task sets. Its value and the shapes -> tasks of the next step; after a cut, of the grids after it
           release  fleeti_set_symbol_now: stores, then edges 1 and 9 of its task     carrier  the counters of its events
           acquire  fleeti_finishes, fleeti_last_epoch, or edge 1; then loads past the L1: fleeti_shape_of
@@ -182,9 +171,6 @@
           acquire  fleet_idle: fleeti_poll_system, system invalidate, barriers     red  A idle wait; N idle wait
        30 idle wait. That the boundary waits for the host -> waits that would time out; relaxed both ways: no data follows
           ends     fleet_idle; fleeti_check_watch     red  tests/gpu/symbols.c
-       31 news of a server. Requests, cancels, stops and released events of host threads -> the boundary
-          release  fleeti_desk_changed: RMW     carrier  changes, cancels     acquire  fleeti_take_in: loads, barrier of the wave
-          red      S server; N news of a server
        32 event over ranks, system scope. Stores of one device's producers, to its own and to other memory -> every group on
           other devices that waits
           release  edges 1 and 2 up to the device's counter, at system scope; fleeti_arrive_for_peers: RMW; the last arrival
@@ -204,19 +190,6 @@
                    examples/qwen3 between ranks: push_sums -> add_summands
           carrier  word[3]     acquire  fleet_load_flagged_device, _system; fleet_await_flagged
           red      A flagged data over ranks; tests/host/ranks.c, flagged_words_are_whole
-       36 turn of a pool's boundary, device scope. The table of requests, and what all tiles of that pool have stored -> the
-          other pool's next boundary, and its tiles
-          release  fleeti_turn_end: drain, write-back, fleeti_publish_device     carrier  turn
-          acquire  fleeti_await_pool: poll, invalidate, barrier of the wave
-          red      N pools; tests/host/pools_model.sh; serving_pools.c under TSan
-       37 lent layer, device scope. Its number and batch, and all that its tiles read -> tasks of either pool that take tiles
-          release  fleet_server_share: drain, write-back, fleeti_publish_device     carrier  handed_out
-          acquire  fleet_share_next: poll, invalidate, barriers
-          red      N pools; tests/host/pools_model.sh; serving_pools.c under TSan
-       38 end of a lent layer, device scope. What its tiles have stored, and their reads -> pool 0's next boundary or layer
-          release  fleet_share_next: each wave drains, barrier; write-back, an arrival     carrier  run
-          acquire  fleeti_await_pool: poll, invalidate, barriers
-          red      N pools; tests/host/pools_model.sh; serving_pools.c under TSan
 
    LOOPS
        The loops of device code that may turn for any time: they wait for others, or walk what has no end of its own. The
@@ -280,13 +253,6 @@
                                           test  tests/gpu/endings.c, endless_without_work
        26 fleeti_next_task_slow: a wave that has no task in many batches of wavefront-tasks
           ends  as loop 25                test  tests/gpu/endings.c, endless_without_work
-       27 fleeti_await_pool: the turn of a pool, tiles of a layer that is lent
-          ends  watch                     test  tests/host/serving_pools.c, abort_ends_both_pools_and_they_serve_again
-       28 fleet_share_next: a tile of the next layer that is lent
-          ends  the loan, loop 27         test  tests/host/serving_pools.c, abort_ends_both_pools_and_they_serve_again
-       29 FLEETI_POLICY: a boundary without work
-          ends  a stop of the server, loops 10 and 27
-                                          test  tests/gpu/endings.c, no_boundary_waits_for_a_full_ring
 
    ERRORS
        wait and test return a fleet_status to every thread of the group. Host functions return one.

@@ -18,7 +18,7 @@
    prompts, pool 1 decodes. While pool 1 has nothing to decode, its chiplets help with the prompts, layer by layer: tiles of
    a layer are handed out one by one. */
 #define FLEET_IMPLEMENTATION
-#include "fleet_sched.h"
+#include "parts/fleet_server.h"
 
 #include <pthread.h>
 #include <stdio.h>

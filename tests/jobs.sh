@@ -79,14 +79,18 @@ over_processes() {
 
 # ---- headers --------------------------------------------------------------------------------------
 
-# edges FILE...: each edge of the table in fleet_device.h (EDGES) is named at both of its ends in the code.
+# edges FILE...: each edge of their tables (EDGES) is named at both of its ends in the code. No two have the same number.
 edges() {
-    local edge n=0 ends
-    ends=$(sed '/^   EDGES$/,/^   ERRORS$/d' fleet_device.h | cat - "$@" | tr -s '\n *' ' ' |
+    local edge last='' n=0 ends
+    ends=$(sed -s '/^   EDGES$/,/^   ERRORS$/d' "$@" | tr -s '\n *' ' ' |
         grep -oE 'edges? [0-9]+((, | and )[0-9]+)*(, both ends)?' | sed -E 's/edge ([0-9]+), both ends/\1 \1/' | grep -oE '[0-9]+')
     # shellcheck disable=SC2013
-    for edge in $(sed -nE '/^   EDGES$/,/^   LOOPS$/s/^ {7,8}([0-9]+) .*/\1/p' fleet_device.h); do
-        n=$((n + 1))
+    for edge in $(sed -nsE '/^   EDGES$/,/^   LOOPS$/s/^ {7,8}([0-9]+) .*/\1/p' "$@" | sort -n); do
+        [ "$edge" != "$last" ] || {
+            echo "there are two edges $edge"
+            return 1
+        }
+        last=$edge n=$((n + 1))
         [ "$(grep -cx "$edge" <<<"$ends")" -ge 2 ] || {
             echo "edge $edge has less than two ends in the code"
             return 1
@@ -172,8 +176,8 @@ hip_cc() {
 hip_write() { hip_run tee "$1" >/dev/null; } # FILE: from standard input, where hipcc is
 
 # The implementation for all architectures, which the programs of the group hip share.
-hip_implementation() { # PART...
-    { echo '#define FLEET_IMPLEMENTATION' && printf '#include "%s"\n' fleet_sched.h "$@"; } | hip_write $objects/hip.c
+hip_implementation() {
+    hip_write $objects/hip.c <$objects/parts.c
     hip_cc "${hip_flags[@]}" "${warnings[@]}" "${hip_archs[@]}" -c $objects/hip.c -o $objects/hip.o
 }
 

@@ -7,7 +7,7 @@
 #define FLEET_TEST_SERVING_H
 
 #include "implementation.h"
-#include "fleet_sched.h"
+#include "examples/parts/fleet_server.h"
 #include "test.h"
 
 #include <stdlib.h>

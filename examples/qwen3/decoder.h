@@ -138,7 +138,7 @@ typedef struct decoder {
     int32_t *n_active;
     /* Of a server (tasks/serve.h), else null. Activations of rows that have stopped between two layers: like h, x and
        squares, of PARKED_ROWS rows, but x without an order of its own; with nvidia/serve_wide.h of PREFILL_TILE_ROWS of each class. */
-    fleet_table *table;
+    struct fleet_table *table;
     float *parked_h, *parked_squares;
     act_t *parked_x;
     gate_state *gates;

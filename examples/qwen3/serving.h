@@ -1,4 +1,4 @@
-/* serving.h: the decoder in one launch that stays, to which requests come and from which they go (fleet_sched.h, >>server).
+/* serving.h: the decoder in one launch that stays, to which requests come and from which they go (parts/fleet_server.h).
 
        serving s;
        if (serving_open(&s, &model, &desc)) fprintf(stderr, "%s\n", s.error);
@@ -13,6 +13,7 @@
 #ifndef QWEN3_SERVING_H
 #define QWEN3_SERVING_H
 
+#include "../parts/fleet_server.h"
 #include "buffers.h"
 #include "graph.h"
 #include "serving_wide.h"

@@ -1,4 +1,4 @@
-/* Each loop on the device that may turn for ever (LOOPS in fleet_device.h) is entered, and what it waits for never comes: an
+/* Each loop on the device that may turn for ever (tables LOOPS) is entered, and what it waits for never comes: an
    abort, the limit of a launch, or its last step ends it. A launch that does not end fails its test, and ends the program. */
 // run: asan engine=both whole
 // run: tsan whole
@@ -7,6 +7,7 @@
 #define _GNU_SOURCE /* usleep */
 #endif
 #include "settings.h"
+#include "examples/parts/fleet_server.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -4,6 +4,7 @@
 // run: asan engine=both
 // run: tsan -DFEW
 #include "settings.h"
+#include "examples/parts/fleet_server.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -4,6 +4,7 @@
 // run: tsan
 // hip: 3 runs
 #include "settings.h"
+#include "examples/parts/fleet_server.h"
 
 #include <pthread.h>
 

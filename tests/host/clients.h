@@ -5,6 +5,7 @@
 #define FLEET_TEST_CLIENTS_H
 
 #include "../settings.h"
+#include "examples/parts/fleet_server.h"
 
 #include <sys/select.h>
 

@@ -3,6 +3,7 @@
    which must show in the data and be reported. */
 // run: model
 #include "model.h"
+#include "examples/parts/fleet_server.h"
 
 /* ---- events by hand: every scope, in one kernel ---- */
 

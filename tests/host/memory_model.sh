@@ -14,8 +14,10 @@ build() { # ARGUMENTS... -o PROGRAM
     examples/tools/memory_model.sh "$first" -std=c11 ${MODEL_FLAGS:-} "$@"
 }
 
-mkdir -p "$OUT"
-cp fleet.h fleet_device.h fleet_sched.h "$OUT"
+device=fleet_device.h sched=fleet_sched.h server=examples/parts/fleet_server.h
+mkdir -p "$OUT/examples/parts"
+cp fleet.h $device $sched "$OUT"
+cp $server "$OUT/$server"
 names=() number=0
 
 # change FILE OLD NEW: OLD stands exactly once in the header. In NEW, @ is whether the bug is switched on.
@@ -37,7 +39,6 @@ bug() {
 }
 also() { change "$@"; }
 
-device=fleet_device.h sched=fleet_sched.h
 release='            fleeti_write_back_device();
         if (before && !first.sub)'
 
@@ -117,17 +118,17 @@ bug "add_acq_rel_device: no acquire" $device \
     'old = fleeti_rmw_device(at, value);
     fleeti_invalidate_device();' 'old = fleeti_rmw_device(at, value);
     if (!@) fleeti_invalidate_device();'
-bug "ring of messages: no drain" $sched \
+bug "ring of messages: no drain" $server \
     'fleeti_drain();
     fleet_wave_barrier();
     fleeti_write_back_system();' 'if (!@) fleeti_drain();
     fleet_wave_barrier();
     fleeti_write_back_system();'
-bug "ring of messages: no release" $sched \
+bug "ring of messages: no release" $server \
     'fleet_wave_barrier();
     fleeti_write_back_system();' 'fleet_wave_barrier();
     if (!@) fleeti_write_back_system();'
-bug "ring of messages: no acquire" $sched \
+bug "ring of messages: no acquire" $server \
     'fleeti_invalidate_system();
     fleet_wave_barrier();' 'if (!@) fleeti_invalidate_system();
     fleet_wave_barrier();'
@@ -163,8 +164,7 @@ runs_of() {
 }
 
 # From standard input: a file in $OUT would include the copies that are there.
-printf '#define FLEET_IMPLEMENTATION\n#include "fleet_sched.h"\n' | build -c -I. -x c - -o "$OUT/implementation.o"
-mkdir -p "$OUT/examples" # apart from the copies of the headers
+printf '#define FLEET_IMPLEMENTATION\n#include "%s"\n' $server | build -c -I. -x c - -o "$OUT/implementation.o"
 whole_width='full ? 1 : 32;' turn=0
 for file in examples/[0-9][0-9]_*.c; do
     name=$(basename "$file" .c)

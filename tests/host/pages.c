@@ -3,6 +3,7 @@
    is lost; the oldest unused cached page goes first. */
 // run: asan
 #include "settings.h"
+#include "examples/parts/fleet_server.h"
 
 #define MOST_PAGES 96u
 #define PAGE_MOST 4u /* tokens of a page, at most */

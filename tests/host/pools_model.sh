@@ -1,22 +1,23 @@
 #!/usr/bin/env bash
-# What two pools tell each other (edges 36 to 38 of fleet_device.h): serving_pools.c on the chiplet-memory model, with one fence
-# or wait after another taken out of a copy of fleet_sched.h. Each must show.
+# What two pools tell each other (edges 36 to 38 of fleet_server.h): serving_pools.c on the chiplet-memory model, with one fence
+# or wait after another taken out of a copy of the header. Each must show.
 #
 #   OUT=FOLDER [MODEL_FLAGS="FLAGS"] tests/host/pools_model.sh
 set -eu
 
-mkdir -p "$OUT"
-cp fleet.h fleet_device.h fleet_sched.h "$OUT"
+server=examples/parts/fleet_server.h
+mkdir -p "$OUT/examples/parts"
+cp $server "$OUT/$server"
 names=()
 
 # bug NAME OLD NEW: OLD stands exactly once in the header. In NEW, @ is whether the bug is switched on.
 bug() {
-    local file=$OUT/fleet_sched.h text rest
+    local file=$OUT/$server text rest
     names+=("$1")
     text=$(cat "$file")
     rest=${text/"$2"/}
     if [ "$rest" = "$text" ] || [ "${rest/"$2"/}" != "$rest" ]; then
-        echo "FAIL $1: not exactly once in fleet_sched.h: $2"
+        echo "FAIL $1: not exactly once in $server: $2"
         exit 1
     fi
     printf '%s\n' "${text/"$2"/"${3//@/(mutant() == ${#names[@]})}"}" >"$file"
@@ -60,7 +61,7 @@ END
 
 # From standard input: -iquote does not come before the folder of a file.
 # shellcheck disable=SC2086
-examples/tools/memory_model.sh -std=c11 -w ${MODEL_FLAGS:-} -include "$OUT/mutant.h" "-iquote$OUT" -Itests -Itests/host \
+examples/tools/memory_model.sh -std=c11 -w ${MODEL_FLAGS:-} -include "$OUT/mutant.h" "-iquote$OUT" -I. -Itests -Itests/host \
     tests/host/serving_pools.c -o "$OUT/pools"
 number=0
 for name in none "${names[@]}"; do

@@ -4,7 +4,7 @@
 // run: asan whole
 // run: tsan whole
 #include "../implementation.h"
-#include "fleet_sched.h"
+#include "examples/parts/fleet_server.h"
 #include "../test.h"
 
 #include <pthread.h>

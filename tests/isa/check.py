@@ -74,10 +74,10 @@ class Sources:
 
     def __init__(self, folder):
         self.starts = {}
-        for header in (mutants.DEVICE, mutants.SCHED):
+        for header in (mutants.DEVICE, mutants.SCHED, mutants.SERVER):
             with open(os.path.join(folder, header), encoding="utf-8") as f:
                 found = [(n, re.match(r"FLEET_\w+ .*?\b(\w+)\(", line)) for n, line in enumerate(f, 1)]
-            self.starts[header] = [(n, m.group(1)) for n, m in found if m]
+            self.starts[os.path.basename(header)] = [(n, m.group(1)) for n, m in found if m]
 
     def functions(self, location):
         """Of a comment "fleet_device.h:12:3 @[ fleet_sched.h:34:5 ]", which lists calls from the inside."""
@@ -1095,7 +1095,7 @@ def mutant(m, work):
 def source():
     """Orders are written out around relaxed atomics: compilers leave out the wait of a release-ordered one."""
     r = Report("source/")
-    for header in (mutants.DEVICE, mutants.SCHED):
+    for header in (mutants.DEVICE, mutants.SCHED, mutants.SERVER):
         with open(os.path.join(TOP, header), encoding="utf-8") as f:
             calls = re.findall(r"__hip_atomic_\w+\([^;]*;|(?<![\w.])atomic(?:Add|Sub|Exch|CAS|Or|And)\w*\([^;]*;", f.read())
         bad = [c for c in calls if not re.search(r"__ATOMIC_RELAXED", c) or re.search(r"__ATOMIC_(RELEASE|ACQ|SEQ|CONSUME)", c)]

@@ -9,7 +9,7 @@
 #define FLEET_IMPLEMENTATION
 #include "fleet_sched.h"
 #else
-#include "fleet_sched.h"
+#include "examples/parts/fleet_server.h"
 #endif
 
 #define KERNEL extern "C" __global__ __launch_bounds__(256) void

@@ -36,7 +36,7 @@
      small              only the device-task under CHIPLET, whose counts matter: invariant 5
      residency          only the device-task under STATIC, in many launches */
 #define LITMUS_MAIN /* where mutants are chosen by a run: litmus_host, litmus_device (mutants.py) */
-#include "fleet_sched.h"
+#include "examples/parts/fleet_server.h"
 
 #include <stdio.h>
 #include <stdlib.h>

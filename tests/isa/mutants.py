@@ -16,7 +16,7 @@ import re
 import sys
 
 DEEP = bool(os.environ.get("FLEET_DEEP"))
-GRAPH, DEVICE, SCHED = "fleet.h", "fleet_device.h", "fleet_sched.h"
+GRAPH, DEVICE, SCHED, SERVER = HEADERS = "fleet.h", "fleet_device.h", "fleet_sched.h", "examples/parts/fleet_server.h"
 # Not what hipcc compiles.
 OTHERS = [("/* ==== >>nvidia", "#endif /* FLEET_CUDA */"), ("/* ==== >>host", "#endif /* FLEET_HOST */")]
 
@@ -54,7 +54,7 @@ class Mutant:
         self.isa, self.sim, self.why = isa, sim, why
         self.first, self.seeds = first, seeds
         self.shared = bool(sim and re.match(r"(return |__asm__ |\w+\()[^;]*;$", old)) if shared is None else shared
-        self.loop = header == SCHED or (name or "").startswith(("mailbox", "stage:"))  # seen in the worker loop alone
+        self.loop = header in (SCHED, SERVER) or (name or "").startswith(("mailbox", "stage:"))  # seen in the worker loop alone
         self.messages = (function or "").startswith(("fleet_ring", "fleeti_idle_until", "fleeti_set_symbol"))  # seen in rings of messages and boundaries alone
 
     def label(self):
@@ -207,11 +207,11 @@ MUTANTS = [
     M("leave: drain before the state is free", SCHED, "fleeti_leave", "fleeti_drain();\n    fleeti_rmw_device(&state->due", "fleeti_rmw_device(&state->due", sim=None, why=ENDS_ANYWAY),
     M("symbol: drain before the barrier", SCHED, "fleeti_set_symbol_now", "fleeti_drain();", sim=None, why=NO_BOUNDARY),
     M("idle wait: acquire", SCHED, "fleeti_idle_until", "fleeti_invalidate_system();", sim=None, why=NO_BOUNDARY),
-    M("ring of messages: drain", SCHED, "fleet_ring_try_push", "fleeti_drain();", sim="messages"),
-    M("ring of messages: release", SCHED, "fleet_ring_try_push", "fleeti_write_back_system();", sim="messages"),
-    M("ring of messages: acquire", SCHED, "fleet_ring_try_pop", "fleeti_invalidate_system();", sim="messages"),
+    M("ring of messages: drain", SERVER, "fleet_ring_try_push", "fleeti_drain();", sim="messages"),
+    M("ring of messages: release", SERVER, "fleet_ring_try_push", "fleeti_write_back_system();", sim="messages"),
+    M("ring of messages: acquire", SERVER, "fleet_ring_try_pop", "fleeti_invalidate_system();", sim="messages"),
     # counts, comparisons, bounds: a run of the shared build each
-    L("ring of messages: room", SCHED, "fleet_ring_try_push", "fleeti_messages_room(&here, n)", "n", "messages"),
+    L("ring of messages: room", SERVER, "fleet_ring_try_push", "fleeti_messages_room(&here, n)", "n", "messages"),
     L("sub-counter: one for all chiplets", DEVICE, "fleeti_event_notify", "r.sub = (e.counter + (1 + fleet_chiplet_id()) * FLEETI_EVENT_LINE) &\n                ~FLEETI_LOCAL;",
       "r.sub = (e.counter + FLEETI_EVENT_LINE) & ~FLEETI_LOCAL;", "device2"),
     L("sub-counter: the last one arrives for itself alone", DEVICE, "fleeti_event_notify", "r.weight = e.share;", "r.weight = 1;", "device2"),
@@ -302,7 +302,8 @@ def first_error(text):
 
 def copies(top, folder, change):
     """Copies of the headers: change(header, text)."""
-    for header in (GRAPH, DEVICE, SCHED):
+    for header in HEADERS:
+        os.makedirs(os.path.dirname(os.path.join(folder, header)), exist_ok=True)
         with open(os.path.join(top, header), encoding="utf-8") as f:
             text = change(header, f.read())
         with open(os.path.join(folder, header), "w", encoding="utf-8") as f:

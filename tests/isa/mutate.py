@@ -60,7 +60,7 @@ def build(folder, m, implementation):
 def build_implementation(headers, work):
     source, target = os.path.join(work, "implementation.c"), os.path.join(work, "implementation.o")
     with open(source, "w", encoding="utf-8") as f:
-        f.write('#define FLEET_IMPLEMENTATION\n#include "fleet_sched.h"\n')
+        f.write('#define FLEET_IMPLEMENTATION\n#include "%s"\n' % mutants.SERVER)
     return hipcc(*LANGUAGE, "-I" + headers, source, "-o", target), target
 
 

@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 import mutants
-from mutants import DEVICE, GRAPH, SCHED
+from mutants import DEVICE, GRAPH, SCHED, SERVER
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
@@ -251,14 +251,14 @@ MUTANTS = [
     M("the kit's flagged load: of the system", DEVICE, None, 'fleet_load_flagged_system, "sys"', 'fleet_load_flagged_system, "gpu"', by="flagged"),
     # scheduling
     M("what a worker keeps: barrier", DEVICE, None, PARKED, PARKED.replace("fleet_block_barrier();", ""), by="fix"),
-    M("ring of messages: lanes have written", SCHED, "fleet_ring_try_push", "fleet_wave_barrier(); /* the messages may be of other lanes */", by="messages_push"),
-    M("ring of messages: lanes have stored", SCHED, "fleet_ring_try_push", "fleeti_drain();\n    fleet_wave_barrier();", "fleeti_drain();", by="messages_push"),
-    M("ring of messages: release", SCHED, "fleet_ring_try_push", "fleeti_publish_system(", "fleet_store_relaxed_system(", by="messages_push"),
-    M("ring of messages: look", SCHED, "fleeti_messages_room", "fleeti_poll_system(", "fleet_load_relaxed_system(", by="messages_push"),
-    M("ring of messages: poll", SCHED, "fleeti_messages_ready", "fleeti_poll_system(", "fleet_load_relaxed_system(", by="messages_pop"),
-    M("ring of messages: lanes have polled", SCHED, "fleet_ring_try_pop", "fleeti_invalidate_system();\n    fleet_wave_barrier();", "fleeti_invalidate_system();", by="messages_pop"),
-    M("ring of messages: lanes have read", SCHED, "fleet_ring_try_pop", "fleeti_message_next. */\n    fleet_wave_barrier();", "fleeti_message_next. */", by="messages_pop"),
-    M("ring of messages: slots are free", SCHED, "fleet_ring_try_pop", "fleeti_publish_system(", "fleet_store_relaxed_system(", by="messages_pop"),
+    M("ring of messages: lanes have written", SERVER, "fleet_ring_try_push", "fleet_wave_barrier(); /* the messages may be of other lanes */", by="messages_push"),
+    M("ring of messages: lanes have stored", SERVER, "fleet_ring_try_push", "fleeti_drain();\n    fleet_wave_barrier();", "fleeti_drain();", by="messages_push"),
+    M("ring of messages: release", SERVER, "fleet_ring_try_push", "fleeti_publish_system(", "fleet_store_relaxed_system(", by="messages_push"),
+    M("ring of messages: look", SERVER, "fleeti_messages_room", "fleeti_poll_system(", "fleet_load_relaxed_system(", by="messages_push"),
+    M("ring of messages: poll", SERVER, "fleeti_messages_ready", "fleeti_poll_system(", "fleet_load_relaxed_system(", by="messages_pop"),
+    M("ring of messages: lanes have polled", SERVER, "fleet_ring_try_pop", "fleeti_invalidate_system();\n    fleet_wave_barrier();", "fleeti_invalidate_system();", by="messages_pop"),
+    M("ring of messages: lanes have read", SERVER, "fleet_ring_try_pop", "fleeti_message_next. */\n    fleet_wave_barrier();", "fleeti_message_next. */", by="messages_pop"),
+    M("ring of messages: slots are free", SERVER, "fleet_ring_try_pop", "fleeti_publish_system(", "fleet_store_relaxed_system(", by="messages_pop"),
     M("ring: order before a post", SCHED, "fleeti_ring_push", "fleeti_post_order();", by="ring_push"),
     M("ring: order before a run of posts", SCHED, "fleeti_ring_push_run", "fleeti_post_order(); /* as in fleeti_ring_push */", by="ring_push_run"),
     M("ring: posts before their count", SCHED, "fleeti_ring_push_run", "fleet_wave_barrier();", by="ring_push_run"),
@@ -286,10 +286,10 @@ MUTANTS = [
     M("symbol: the old value has been read", SCHED, "fleeti_set_symbol_in", "fleet_barrier(ctx); /* all threads have read `before` */", by="set_symbol"),
     M("idle wait: acquire", SCHED, "fleeti_idle_until", "fleeti_poll_system(word)", "fleet_load_relaxed_system(word)", by="idle_wait"),
     M("idle wait: lanes have acquired", SCHED, "fleeti_idle_until", "fleeti_invalidate_system();\n        fleet_wave_barrier();", "fleeti_invalidate_system();", by="idle_wait"),
-    M("pools: lanes have acquired", SCHED, "fleeti_await_pool", "fleet_wave_barrier();", by="await_pool"),
-    M("pools: lanes have acquired a layer", SCHED, "fleet_share_next", "fleet_wave_barrier();", by="share_next"),
-    M("news of a server: lanes have acquired", SCHED, "fleeti_take_in", "fleet_wave_barrier(); /* what lane 0 has acquired comes before what the other lanes load, as in fleeti_await_pool */", by="take_in"),
-    M("news of a server: acquire", SCHED, "fleeti_take_in", "fleet_load_acquire_system(&desk->cancels.word)", "fleet_load_relaxed_system(&desk->cancels.word)", by="take_in"),
+    M("pools: lanes have acquired", SERVER, "fleeti_await_pool", "fleet_wave_barrier();", by="await_pool"),
+    M("pools: lanes have acquired a layer", SERVER, "fleet_share_next", "fleet_wave_barrier();", by="share_next"),
+    M("news of a server: lanes have acquired", SERVER, "fleeti_take_in", "fleet_wave_barrier(); /* what lane 0 has acquired comes before what the other lanes load, as in fleeti_await_pool */", by="take_in"),
+    M("news of a server: acquire", SERVER, "fleeti_take_in", "fleet_load_acquire_system(&desk->cancels.word)", "fleet_load_relaxed_system(&desk->cancels.word)", by="take_in"),
     M("trace: clear before there are records", SCHED, "fleeti_trace_enter", "fleet_block_barrier();", by="trace_enter"),
     M("leave: barrier", SCHED, "fleeti_leave", "fleet_block_barrier();", by="leave"),
     M("leave: count", SCHED, "fleeti_leave", "fleeti_rmw_device(&state->left[raw].word, 1)", "fleet_add_relaxed_device(&state->left[raw].word, 1)", by="leave"),
@@ -437,6 +437,8 @@ def write_decoder(folder, change):
         for header in (os.path.join(inside, name) for name in names if name.endswith(".h")):
             with open(os.path.join(TOP, header), encoding="utf-8") as f, open(os.path.join(folder, header), "w", encoding="utf-8") as to:
                 to.write(change(header, f.read()))
+    os.makedirs(os.path.dirname(os.path.join(folder, SERVER)))
+    shutil.copy(os.path.join(TOP, SERVER), os.path.join(folder, SERVER))
 
 
 def attempt(m, work):
@@ -445,7 +447,7 @@ def attempt(m, work):
         write_decoder(folder, lambda header, text: m.apply(text) if header == m.header else text)
     else:
         mutants.write(m, TOP, folder)
-    unit = QWEN3 if m.of_decoder else SCHED if m.old == PARKED else m.header  # whose paths show it
+    unit = QWEN3 if m.of_decoder else SCHED if m.old == PARKED or m.header == SERVER else m.header  # whose paths show it
     paths = compile_paths(folder, work, *UNITS[unit], m.by)
     if isinstance(paths, str):
         return m, {}, paths

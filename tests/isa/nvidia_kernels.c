@@ -3,7 +3,7 @@
 #if defined(SCHED)
 #define FLEET_TRACE
 #define FLEET_IMPLEMENTATION
-#include "fleet_sched.h"
+#include "examples/parts/fleet_server.h"
 #else
 #include "fleet_device.h"
 #endif

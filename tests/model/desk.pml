@@ -1,5 +1,5 @@
 /* The state of a slot on a server's desk, over several launches: fleet_server_submit, fleet_server_poll,
-   fleeti_desk_note, fleeti_poll_left, fleet_server_ended and fleet_server_reset of fleet_sched.h, as several host threads
+   fleeti_desk_note, fleeti_poll_left, fleet_server_ended and fleet_server_reset of fleet_server.h, as several host threads
    call them.
 
    One slot. SUBMITTERS threads submit REQUESTS requests, as often as the slot is free. The device takes them in, sends a

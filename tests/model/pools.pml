@@ -1,5 +1,5 @@
 /* Two pools of a server that share the tiles of a layer: fleeti_turn_begin and fleeti_turn_end, fleet_server_share, fleet_share_next
-   and the idle wait of fleet_server_next of fleet_sched.h.
+   and the idle wait of fleet_server_next of fleet_server.h.
 
    Pool 0 has LAYERS layers of TILES tiles each. Before each of them it decides whether pool 1 helps, as it likes. Pool 1 helps
    while the layer is lent, and otherwise waits for the bell.

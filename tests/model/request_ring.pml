@@ -1,6 +1,6 @@
 /* The rings of messages between host threads and one worker of the device: fleet_ring_push, fleet_ring_pop,
    fleeti_message_next and fleeti_message_move (host), fleet_ring_try_push and fleet_ring_try_pop (device) of
-   fleet_sched.h.
+   fleet_server.h.
 
    Two host threads push and the worker pops, or, with FROM_DEVICE, the worker pushes and two host threads pop, of which
    one may end at any point of a pop; TOTAL messages over SLOTS slots. The worker moves up to BATCH messages at once.

@@ -1,6 +1,6 @@
 /* The life of a slot of a server's request table: fleet_server_submit, fleet_server_cancel, fleeti_desk_changed and
    fleet_server_poll (host), fleeti_take_in, fleeti_settle and the idle wait of fleet_server_next (device) of
-   fleet_sched.h.
+   fleet_server.h.
 
    One slot. A host thread submits REQUESTS requests, one after the other, for the slot is free only when the last event
    of the one before has been read. Each has a thread that may cancel it, at any time after its submission, also when it

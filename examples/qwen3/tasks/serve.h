@@ -1,4 +1,4 @@
-/* tasks/serve.h: the decoder in a launch that stays. The kit's scheduler (fleet_sched.h, >>server) chooses the rows of each
+/* tasks/serve.h: the decoder in a launch that stays. The scheduler of parts/fleet_server.h chooses the rows of each
    step; two tasks connect it with the decoder's batch.
 
    boundary   The last task of a step: tells the scheduler the tokens that the step has chosen, lets it compose the next
@@ -15,6 +15,7 @@
 #ifndef QWEN3_TASKS_SERVE_H
 #define QWEN3_TASKS_SERVE_H
 
+#include "../../parts/fleet_server.h"
 #include "../kv_pages.h"
 #include "sample.h"
 
