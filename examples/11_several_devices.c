@@ -10,10 +10,13 @@
    that fleet_grid_ranks places on it, and tells other ranks when data that they wait for is there.
 
    Without an engine, the ranks are virtual: one launch runs 1, 2, 3 and 4 of them on one device. With one, each process is
-   a rank. On the CPU, by MPI: mpicc -std=c11 -O2 -DFLEET_MPI -I.. 11_several_devices.c -lpthread -lm && mpirun -n 3 ./a.out
-   On the GPUs of a machine: -DFLEET_IPC or -DFLEET_NVSHMEM, and what parts/fleet_peers_ipc.h and fleet_peers_nvshmem.h say. rocSHMEM has
-   the same calls on the host as NVSHMEM, under its own names (rocshmem_get_uniqueid, _init_attr, _malloc, _ptr, ...), so
-   that its engine would be fleet_peers_nvshmem.h with these; its heap has to be fine-grained memory. That was never compiled. */
+   a rank. On the CPU, by MPI:
+       mpicc -std=c11 -O2 -DFLEET_MPI -I.. 11_several_devices.c -lpthread -lm && mpirun -n 3 ./a.out
+   On the GPUs of a machine: -DFLEET_IPC or -DFLEET_NVSHMEM; parts/fleet_peers_ipc.h and
+   fleet_peers_nvshmem.h say how the processes are started. rocSHMEM has the same calls on the host as
+   NVSHMEM, under its own names (rocshmem_get_uniqueid, _init_attr, _malloc, _ptr, ...), so that its
+   engine would be fleet_peers_nvshmem.h with these; its heap has to be fine-grained memory. That was
+   never compiled. */
 #define FLEET_IMPLEMENTATION
 #include "fleet_sched.h"
 
@@ -21,16 +24,16 @@
 #include <stdlib.h>
 #if defined(FLEET_MPI)
 #include "parts/fleet_peers_mpi.h"
-#define ENGINE(what) mpi_peers_##what
-typedef mpi_peers engine;
+#define ENGINE(what) fleet_peers_mpi_##what
+typedef fleet_peers_mpi engine;
 #elif defined(FLEET_IPC)
 #include "parts/fleet_peers_ipc.h"
-#define ENGINE(what) ipc_peers_##what
-typedef ipc_peers engine;
+#define ENGINE(what) fleet_peers_ipc_##what
+typedef fleet_peers_ipc engine;
 #elif defined(FLEET_NVSHMEM)
 #include "parts/fleet_peers_nvshmem.h"
-#define ENGINE(what) nvshmem_peers_##what
-typedef nvshmem_peers engine;
+#define ENGINE(what) fleet_peers_nvshmem_##what
+typedef fleet_peers_nvshmem engine;
 #endif
 
 #define M 56 /* rows of x, y and z */

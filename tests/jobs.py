@@ -326,6 +326,8 @@ def compile(t: Table) -> None:  # pylint: disable=redefined-builtin
     t.check("clang++/stb_copy", [*copy, "clang++", *CPP17, "-O1", *WARNINGS], roots=HEADERS)
     for name, a, b in (("c", "gcc", "gcc"), ("cpp", "g++", "g++"), ("mixed", "gcc", "g++")):
         t.check(f"two_units_{name}", shell("two_units", name, a, b), roots=HEADERS)
+    for compiler, language in (("mpicc", C11), ("mpicxx", [*CPP17, "-DOMPI_SKIP_MPICXX"])):
+        compile_engine(t, "mpi", compiler, compiler, *language, *WARNINGS, tools=["mpi"])
     compile_hip(t)
     compile_cuda(t)
     compile_otherwise(t)
@@ -337,6 +339,8 @@ def compile_hip(t: Table) -> None:
     for unit in ("fleet", "fleet_device"):
         for arch in ("gfx90a", "gfx942", "gfx950"):
             t.check(f"hipcc/{arch}/{unit}", shell("hip_header", unit, arch), roots=HEADERS, **hip)
+    ipc = "examples/parts/fleet_peers_ipc"
+    t.check("hipcc/fleet_peers_ipc", shell("hip_header", ipc, "gfx942"), roots=[f"{ipc}.h"], **hip)
     # The group isa makes the decoder's machine code for the other two, and in deep runs for this one.
     t.check("hipcc/gfx90a/qwen3", shell("hip_syntax", "examples/qwen3/qwen3.c", "gfx90a"),
             roots=["examples/qwen3/qwen3.c"], **hip)
@@ -356,6 +360,17 @@ def nvshmem_headers() -> str:
     return next((f for f in folders if os.path.exists(f"{f}/nvshmem.h")), "")
 
 
+def compile_engine(t: Table, name: str, compiler: str, *command: str, **more) -> None:
+    """A part that needs a library: alone; in deep runs nvcc compiles example 11 with it, too, a quarter of a minute."""
+    part, out = f"examples/parts/fleet_peers_{name}.h", "tests/build/compile"
+    several, unit = "examples/11_several_devices.c", f"{out}/impl_{stem(part)}.c"
+    t.texts[unit] = f'#define FLEET_IMPLEMENTATION\n#include "{part}"\n'
+    for path in [unit] + ([several] if t.deep and compiler == "nvcc" else []):
+        words = [*command, f"-DFLEET_{name.upper()}", "-I.", *t.stb, "-c", path, "-o", "/dev/null"]
+        t.check(f"{compiler}/{stem(part)}" + ("" if path == unit else "/11"), words,
+                roots=[part] + [several] * (path == several), **more)
+
+
 def compile_cuda(t: Table) -> None:
     if not t.nvcc:
         return t.skip("nvcc", "needs nvcc")
@@ -365,21 +380,12 @@ def compile_cuda(t: Table) -> None:
                 [*CUDA, SM80, SM90, "-I.", *t.stb, "-c", f"{out}/impl_{unit}.c", "-o", f"{out}/nvcc_{unit}.o"],
                 roots=HEADERS)
 
-    def engine(name: str, macro: str, *options: str) -> None:
-        """An engine of examples/parts; in deep runs with example 11, which takes nvcc a quarter of a minute."""
-        path, peers = "examples/11_several_devices.c", f"examples/parts/fleet_peers_{name}.h"
-        if not t.deep:
-            path = f"{out}/engine_{name}.c"
-            t.texts[path] = f'#include "fleet_device.h"\n#include "{peers}"\n'
-        t.check(f"nvcc/{name}",
-                [*CUDA, SM90, f"-D{macro}", *options, "-I.", *t.stb, "-c", path, "-o", f"{out}/nvcc_{name}.o"],
-                roots=["fleet_device.h", peers])
-
-    engine("ipc", "FLEET_IPC")
+    compile_engine(t, "ipc", "nvcc", *CUDA, SM90)
     if nvshmem := nvshmem_headers():
-        engine("nvshmem", "FLEET_NVSHMEM", "-rdc=true", f"-I{nvshmem}")
+        compile_engine(t, "nvshmem", "nvcc", *CUDA, SM90, "-rdc=true", f"-I{nvshmem}")
     else:
-        t.skip("nvcc/nvshmem", "needs nvcc and NVSHMEM's headers (NVSHMEM_HOME, or the wheel that torch brings)")
+        t.skip("nvcc/fleet_peers_nvshmem",
+               "needs nvcc and NVSHMEM's headers (NVSHMEM_HOME, or the wheel that torch brings)")
     t.check("nvcc/stb_copy", [*shell("stb_copy", f"{out}/impl_fleet.c"), *CUDA, SM90], roots=HEADERS)
 
 

@@ -182,7 +182,7 @@ hip_implementation() {
 }
 
 hip_header() { # HEADER ARCHITECTURE: compiles the header alone, with the implementation
-    local source=$out/hip_$1_$2.c
+    local source=$out/hip_${1##*/}_$2.c
     printf '#define FLEET_IMPLEMENTATION\n#include "%s.h"\n' "$1" | hip_write "$source"
     hip_syntax "$source" "$2"
 }

@@ -1,32 +1,73 @@
-/* fleet_peers_mpi.h - a symmetric region for fleet_peers by MPI, for ranks that are processes of one machine without GPUs
+/* fleet_peers_mpi.h - ranks that are processes of one machine without GPUs, by MPI - MIT licence
 
-   MPI_Win_allocate_shared gives each process a part of one shared mapping, which ends with the processes, however they
-   end. For GPUs see fleet_peers_ipc.h.
+   CONTENTS (search for the tag)
+       >>manual           this page
+       >>public           what programs call
+       >>implementation   where FLEET_IMPLEMENTATION is defined
 
-       mpi_peers engine;
-       fleet_peers peers;
-       mpi_peers_begin(&engine, &argc, &argv);
-       mpi_peers_open(&engine, fleet_peers_bytes(plan) + what the program shares, &peers);
-       ... fleet_state_create, mpi_peers_meet(&engine), fleet_launch ...
-       mpi_peers_end(&engine);
+   MPI_Win_allocate_shared gives each process a part of one shared mapping, which ends with the
+   processes, however they end. For GPUs see fleet_peers_ipc.h.
 
-   A rank that fails calls mpi_peers_fail, since the others may wait for it.
+   RECIPE (mpicc -std=c11 ... -pthread -lm, then mpirun -n RANKS ./a.out)
+       fleet_peers_mpi engine;
+       if (fleet_peers_mpi_begin(&engine, &argc, &argv)) return 1;
+       ... a plan for engine.peers.ranks ranks ...
+       bytes = fleet_peers_bytes(plan) + what the program shares;
+       if (fleet_peers_mpi_open(&engine, bytes, &peers)) return 1;
+       ... fleet_state_create, fleet_peers_mpi_meet(&engine), fleet_launch ...
+       fleet_peers_mpi_end(&engine);
+   Functions return 0, or 1 after a message on stderr. A rank that fails calls fleet_peers_mpi_fail,
+   since the others may wait for it. */
 
-   Include fleet_device.h first. Functions return 0, or 1 after a message. */
-#ifndef MPI_PEERS_H
-#define MPI_PEERS_H
+/* Outside the guard: the second inclusion brings the implementations of the headers below. */
+#include "fleet_device.h"
+
+#ifndef FLEET_PEERS_MPI_H
+#define FLEET_PEERS_MPI_H
 
 #include <mpi.h>
+
+FLEET_C_BEGIN
+
+/* ==== >>public: what programs call ============================================================ */
+
+typedef struct fleet_peers_mpi {
+    fleet_peers peers; /* rank and ranks from begin on, the regions from open on */
+    /* private */
+    MPI_Win window;
+    MPI_Comm failed; /* the ranks, for fleet_peers_mpi_fail alone */
+} fleet_peers_mpi;
+
+int fleet_peers_mpi_begin(fleet_peers_mpi *p, int *argc, char ***argv);
+
+/* Makes a region of so many bytes on each rank, all together, instead of those before. */
+int fleet_peers_mpi_open(fleet_peers_mpi *p, size_t bytes, fleet_peers *peers);
+
+/* The barrier between making states and launching. */
+int fleet_peers_mpi_meet(fleet_peers_mpi *p);
+
+/* Such a barrier, where each rank passes a value: 0, or 1 + the first rank whose value is not this
+   rank's. */
+int fleet_peers_mpi_compare(fleet_peers_mpi *p, uint64_t value);
+
+/* This rank has failed, and has said why. Returns when all have; ends those that
+   have not after 5 s, this one too. */
+void fleet_peers_mpi_fail(fleet_peers_mpi *p, int code);
+
+void fleet_peers_mpi_end(fleet_peers_mpi *p);
+
+FLEET_C_END
+#endif /* FLEET_PEERS_MPI_H */
+
+/* ==== >>implementation: windows of MPI ======================================================== */
+
+#if defined(FLEET_IMPLEMENTATION) && !defined(FLEETI_PEERS_MPI_IMPLEMENTED)
+#define FLEETI_PEERS_MPI_IMPLEMENTED
+
 #include <stdio.h>
 #include <time.h>
 
-typedef struct mpi_peers {
-    fleet_peers peers;
-    MPI_Win window;
-    MPI_Comm failed; /* the ranks, for mpi_peers_fail alone */
-} mpi_peers;
-
-static inline int mpi_peers_begin(mpi_peers *p, int *argc, char ***argv)
+int fleet_peers_mpi_begin(fleet_peers_mpi *p, int *argc, char ***argv)
 {
     int rank = 0, ranks = 0;
     p->window = MPI_WIN_NULL;
@@ -35,18 +76,17 @@ static inline int mpi_peers_begin(mpi_peers *p, int *argc, char ***argv)
         return 1;
     p->peers.rank = (uint32_t)rank, p->peers.ranks = (uint32_t)ranks;
     if (ranks <= FLEET_MAX_PEERS) return 0;
-    fprintf(stderr, "mpi_peers: %d processes, at most %d\n", ranks, FLEET_MAX_PEERS);
+    fprintf(stderr, "fleet_peers_mpi: %d processes, at most %d\n", ranks, FLEET_MAX_PEERS);
     return 1;
 }
 
-/* Makes a region of so many bytes on each rank, all together, instead of those before. */
-static inline int mpi_peers_open(mpi_peers *p, size_t bytes, fleet_peers *peers)
+int fleet_peers_mpi_open(fleet_peers_mpi *p, size_t bytes, fleet_peers *peers)
 {
     void *own = NULL;
     const MPI_Aint size = (MPI_Aint)(bytes + FLEET_CACHE_LINE_BYTES);
     if (p->window != MPI_WIN_NULL) MPI_Win_free(&p->window);
     if (MPI_Win_allocate_shared(size, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &own, &p->window)) {
-        fprintf(stderr, "mpi_peers: no shared window of %zu bytes\n", bytes);
+        fprintf(stderr, "fleet_peers_mpi: no shared window of %zu bytes\n", bytes);
         return 1;
     }
     for (uint32_t i = 0; i < p->peers.ranks; i++) {
@@ -62,15 +102,13 @@ static inline int mpi_peers_open(mpi_peers *p, size_t bytes, fleet_peers *peers)
     return 0;
 }
 
-/* The barrier between making states and launching. */
-static inline int mpi_peers_meet(mpi_peers *p)
+int fleet_peers_mpi_meet(fleet_peers_mpi *p)
 {
     (void)p;
     return MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Such a barrier, where each rank passes a value: 0, or 1 + the first rank whose value is not this rank's. */
-static inline int mpi_peers_compare(mpi_peers *p, uint64_t value)
+int fleet_peers_mpi_compare(fleet_peers_mpi *p, uint64_t value)
 {
     uint64_t values[FLEET_MAX_PEERS];
     if (MPI_Allgather(&value, 1, MPI_UINT64_T, values, 1, MPI_UINT64_T, MPI_COMM_WORLD)) return 1;
@@ -79,8 +117,7 @@ static inline int mpi_peers_compare(mpi_peers *p, uint64_t value)
     return 0;
 }
 
-/* This rank has failed, and has said why. Returns when all have; ends those that have not after 5 s, this one too. */
-static inline void mpi_peers_fail(mpi_peers *p, int code)
+void fleet_peers_mpi_fail(fleet_peers_mpi *p, int code)
 {
     const time_t begun = time(NULL);
     MPI_Request all;
@@ -89,11 +126,11 @@ static inline void mpi_peers_fail(mpi_peers *p, int code)
     if (!done) MPI_Abort(MPI_COMM_WORLD, code);
 }
 
-static inline void mpi_peers_end(mpi_peers *p)
+void fleet_peers_mpi_end(fleet_peers_mpi *p)
 {
     if (p->window != MPI_WIN_NULL) MPI_Win_free(&p->window);
     MPI_Comm_free(&p->failed);
     MPI_Finalize();
 }
 
-#endif
+#endif /* FLEET_IMPLEMENTATION */

@@ -20,12 +20,12 @@
 #include "../tools/trace_picture.h"
 #if defined(FLEET_MPI)
 #include "../parts/fleet_peers_mpi.h"
-#define ENGINE(what) mpi_peers_##what
-typedef mpi_peers peers_engine;
+#define ENGINE(what) fleet_peers_mpi_##what
+typedef fleet_peers_mpi peers_engine;
 #elif defined(FLEET_IPC)
 #include "../parts/fleet_peers_ipc.h"
-#define ENGINE(what) ipc_peers_##what
-typedef ipc_peers peers_engine;
+#define ENGINE(what) fleet_peers_ipc_##what
+typedef fleet_peers_ipc peers_engine;
 #endif
 
 #include <pthread.h>
