@@ -562,8 +562,8 @@ void fleeti_grid_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, co
 /* ---- plan ------------------------------------------------------------------------------------ */
 
 /* The kit's overhead in nanoseconds, for AUTO. task: of a task that waits for one event and notifies another. hop:
-   from the end of a grid to the start of the next, which waits for all of it. fleet_calibrate (fleet_sched.h)
-   measures them. */
+   from the end of a grid to the start of the next, which waits for all of it. One of
+   examples/parts measures them. */
 typedef struct fleet_overheads {
     float static_task, static_hop;   /* from a worker's queue, in a plan that is STATIC */
     float mixed_task, mixed_hop;     /* the same, in a plan with DYNAMIC grids */
@@ -990,7 +990,7 @@ typedef struct fleeti_queue {
 } fleeti_queue;
 
 #define FLEETI_TILE_NONE 0xffffffffu  /* the end of a step: no tile, only its notify */
-#define FLEETI_TILE_EMPTY 0xfffffffeu /* of fleet_calibrate: a tile that does nothing */
+#define FLEETI_TILE_EMPTY 0xfffffffeu /* a tile that does nothing */
 /* Added to the tile in a descriptor that was fetched ahead: the task is outside its grid's shape. From this number on
    tiles do nothing. */
 #define FLEETI_TILE_ABSENT 0x80000000u

@@ -135,7 +135,7 @@
           acquire  fleeti_wait_all: system invalidate; fleet_event_test: load
           red      A system release, system acquire, system poll; N
        17 trace. Records -> the host     release  the end of the kernel     carrier  stream order
-          ends     fleeti_trace_notified; fleet_trace_read     red  tests/gpu/trace.c
+          ends     fleeti_trace_notified; the copy to the host     red  tests/gpu/trace.c
           before   a worker's places are clear: fleeti_trace_enter: drain, barrier     red  A trace; N trace
        18 a stage is full. The copy -> the consumer waves     carrier  full (AMD, CPU: the use itself; NVIDIA: mbarrier)
           release  fleeti_copies_progress (AMD: wait for the copies); NVIDIA complete_tx, and fleeti_stage_fill: `turn`

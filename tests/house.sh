@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks how the three headers and the parts of examples/parts that have sections are arranged. Prints a line for each finding; the status is 0 when there is none.
+# Checks how the three headers and those of examples/parts are arranged. Prints a line for each finding; the status is 0 when there is none.
 #
 #   tests/house.sh [CHECK[:HEADER]...]      default: every check of every header
 #
@@ -7,6 +7,7 @@
 #              below it. A banner is a line "/* ==== >>tag: what it holds ==== */"; the tag >>manual is the first comment
 #              itself. No two sections, nor two parts of them ("/* ---- name ---- */"), have the same name.
 #   public     The section >>public is short enough to be read in one sitting; so are >>ranks and >>stays of fleet_sched.h.
+#   core       The three headers use no name that a part defines, not even in a comment.
 #   platform   All headers together test the platform (FLEET_HIP, FLEET_CUDA, FLEET_HOST, __gfx..__, __CUDA_ARCH__) at
 #              most 10 times outside of backend sections, each with its reason in a comment on the same line or on the
 #              line before.
@@ -15,7 +16,6 @@
 #   loops      Each loop of device code counts ("for" with a condition and a step, and no poll in the condition), or says in
 #              a comment "bounded by" what, or has a number of a table LOOPS ("loop 3"; of fleet_device.h or of a part), which names
 #              its function, what ends it, and the test that ends the run inside of it.
-#   parts      No comment of the three headers has a name that only a part of examples/parts knows.
 #   words      No comment and no message speaks of threads and kernels as of people (nobody, whoever), or has a word for
 #              which there is a common term (behind for after).
 set -eu
@@ -30,8 +30,9 @@ LINES = {"fleet.h": {"public": 900}, "fleet_device.h": {"public": 450}, "fleet_s
 CORE = ("fleet.h", "fleet_device.h", "fleet_sched.h")
 PLATFORM_TESTS = 10
 BACKENDS = ("amd", "nvidia", "host")
+PARTS = sorted(p for p in glob.glob("examples/parts/*.h") if "_peers_" not in p)
 
-text = {name: open(name).read().split("\n") for name in LINES}
+text = {name: open(name).read().split("\n") for name in [*LINES, *PARTS]}
 findings = []
 
 
@@ -82,7 +83,7 @@ def check_sections(header):
 
 
 def check_public(header):
-    for tag, most in LINES[header].items():
+    for tag, most in LINES.get(header, {}).items():
         public = section(header, tag)
         if not public:
             found(header, 1, f"no section >>{tag}")
@@ -92,7 +93,7 @@ def check_public(header):
 
 def check_platform(_):
     tests = []
-    for header in LINES:
+    for header in text:
         tag = "manual"
         tag_at = dict((line, name) for name, line in banners(header))
         for i, line in enumerate(text[header], 1):
@@ -217,25 +218,25 @@ def check_loops(_):
         found("fleet_device.h", 1, f"loop {number} of the table LOOPS is not in the code")
 
 
-def check_parts(_):
-    """A part's own names are those in its code that the code of the headers does not have."""
-    names, comments = re.compile(r"\bfleeti?_\w+\b(?!\.h)", re.I), re.compile(r"/\*.*?\*/", re.S)
-    core = {header: "\n".join(text[header]) for header in CORE}
-    known = set().union(*(names.findall(comments.sub(" ", code)) for code in core.values()))
-    for part in glob.glob("examples/parts/*.h"):
-        own = set(names.findall(comments.sub(" ", open(part).read()))) - known
-        for header, code in core.items():
-            for name in sorted(own & set(names.findall(code))):
-                found(header, code[:re.search(rf"\b{name}\b", code).start()].count("\n") + 1, f"{name} is of {part}")
+NAME = r"\b(?:fleeti?_\w+|FLEETI?_\w+)"
 
 
-checks = {"loops": check_loops, "words": check_words, "sections": check_sections, "public": check_public, "platform": check_platform, "contract": check_contract, "parts": check_parts}
-of_all = ("platform", "contract", "loops", "parts")  # checks of all headers at once
+def check_core(_):
+    core = {name for header in CORE for name in re.findall(NAME, "\n".join(text[header]))}
+    for part in PARTS:
+        for i, line in enumerate(text[part], 1):
+            for name in re.findall(rf"^#define ({NAME})|^\}} ({NAME});|^(?!.*=)\w.*?({NAME})\(", line):
+                if (name := "".join(name)) in core:
+                    found(part, i, f"the three headers have the name {name}")
+
+
+checks = {"core": check_core, "loops": check_loops, "words": check_words, "sections": check_sections, "public": check_public, "platform": check_platform, "contract": check_contract}
+of_all = ("core", "platform", "contract", "loops")  # checks of all headers at once
 for word in sys.argv[1:] or checks:
     name, _, header = word.partition(":")
-    if name not in checks or (header and header not in LINES):
-        sys.exit(f"tests/house.sh: {word} is none of {', '.join(checks)}, or names a header that is none of {', '.join(LINES)}")
-    for h in [header] if header else list(LINES)[:1] if name in of_all else LINES:
+    if name not in checks or (header and header not in text):
+        sys.exit(f"tests/house.sh: {word} is none of {', '.join(checks)}, or names a header that is none of {', '.join(text)}")
+    for h in [header] if header else list(text)[:1] if name in of_all else text:
         checks[name](h)
 print("\n".join(findings))
 sys.exit(1 if findings else 0)

@@ -18,8 +18,8 @@ from glob import glob
 from pathlib import Path
 
 HEADERS = ("fleet.h", "fleet_device.h", "fleet_sched.h")
-# Headers on top of these that have an implementation.
-PARTS = tuple(sorted(p for p in glob("examples/parts/*.h") if "FLEET_IMPLEMENTATION" in Path(p).read_text("utf-8")))
+# What programs can add to them; the engines of several devices need libraries, and are checked by themselves.
+PARTS = tuple(p for p in sorted(glob("examples/parts/*.h")) if "_peers_" not in p)
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror"]
 # -Og compiles a test in half the time of -O1, which programs with more to compute ask for.
 BUILDS = {"asan": ["-Og", "-g1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined",
@@ -33,7 +33,8 @@ QWEN3_LIBRARIES = ["-ljansson", "-lpcre2-8", "-lunistring"]
 SERVE_LIBRARIES = QWEN3_LIBRARIES + ["-lmicrohttpd"]
 THREADS = ["-pthread", "-lm"]
 COMPILERS = {"gcc": "gcc", "g++": "g++", "clang": "clang", "clang++": "clang", "clang-format-14": "clang-format-14"}
-IMPLEMENTATION = '#define FLEET_IMPLEMENTATION\n#include "fleet_sched.h"\n'
+ALL_HEADERS = "".join(f'#include "{header}"\n' for header in ("fleet_sched.h", *PARTS))
+IMPLEMENTATION = "#define FLEET_IMPLEMENTATION\n" + ALL_HEADERS
 SCHEDULES = "static chiplet dynamic auto unfused"
 
 # What a newcomer waits for, at most 500 seconds of a processor in all: some of each class, without hipcc's Debian root.
@@ -262,9 +263,7 @@ def succeeds(*command: str) -> bool:
 def objects(t: Table) -> None:
     """What other jobs share: to compile the implementation takes longer than most programs do."""
     source = "tests/build/objects/implementation.c"
-    parts = "".join(f'#include "{part}"\n' for part in PARTS)
-    t.texts[source] = '#include "tests/implementation.h"\n' + parts
-    t.texts["tests/build/objects/parts.c"] = "#define FLEET_IMPLEMENTATION\n" + parts
+    t.texts[source] = '#include "tests/implementation.h"\n' + ALL_HEADERS
     made = ["-c", source, "-o"]
     for name, flags in (("asan", ["-O1"] + BUILDS["asan"][1:]), ("tsan", BUILDS["tsan"]), ("plain", BUILDS["plain"])):
         t.check(f"implementation.{name}",
@@ -277,11 +276,12 @@ def objects(t: Table) -> None:
             [f"{model}.sh", "-c", *C11, *t.flags, source, "-o", "tests/build/objects/implementation.model.o"],
             roots=[*HEADERS, *PARTS, f"{model}.sh"])
     t.check("hip", shell("hip_begin"), roots=files("tests/amdsim/Makefile", "tests/amdsim/src/*"), limit=3600)
-    t.check("hipcc", shell("hip_implementation"), needs=["objects/hip"], roots=HEADERS + PARTS)
+    t.check("hipcc", shell("hip_implementation", *PARTS), needs=["objects/hip"], roots=[*HEADERS, *PARTS])
     if t.nvcc:
+        t.texts["tests/build/objects/nvcc.c"] = IMPLEMENTATION
         t.check("nvcc",
-                [*CUDA, SM80, SM90, "-I.", *t.stb, "-c", "tests/build/objects/parts.c", "-o",
-                 "tests/build/objects/nvcc.o"], roots=HEADERS + PARTS)
+                [*CUDA, SM80, SM90, "-I.", *t.stb, "-c", "tests/build/objects/nvcc.c", "-o",
+                 "tests/build/objects/nvcc.o"], roots=[*HEADERS, *PARTS])
 
 
 def format(t: Table) -> None:  # pylint: disable=redefined-builtin
@@ -291,18 +291,19 @@ def format(t: Table) -> None:  # pylint: disable=redefined-builtin
             t.check(path, ["clang-format-14", "--dry-run", "-Werror", path], also=[path, ".clang-format"])
     decoder = files("examples/qwen3/*.h", "examples/qwen3/*/*.h")
     t.check("edges", shell("edges", *HEADERS, *PARTS, *decoder), also=[*HEADERS, *PARTS, *decoder])
-    t.check("house", ["bash", "tests/house.sh"], roots=["tests/house.sh"], also=HEADERS + PARTS)  # how the headers are arranged
+    # How the headers are arranged.
+    t.check("house", ["bash", "tests/house.sh"], roots=["tests/house.sh"], also=[*HEADERS, *PARTS])
     t.program("runner", ["python3", "-B", "tests/run_test.py"],
               also=["tests/run_test.py", "tests/run.py", "tests/jobs.py"])
 
 
 def units() -> dict[str, str]:
-    """The translation units of the matrix: each header and each part alone, and all headers in every order, as declarations
-    and with the implementation, and the implementation after the declarations."""
-    found = {"impl_late": '#include "fleet_sched.h"\n' + IMPLEMENTATION,
+    """The translation units of the matrix: each header and each part alone and the headers in every order, as declarations
+    and with the implementation, and all with their implementation after the declarations."""
+    found = {"impl_late": ALL_HEADERS + IMPLEMENTATION,
              "user": '#include "fleet_sched.h"\nint main(void) { return !fleet_status_name(FLEET_OK); }\n'}
     for prefix, define in (("", ""), ("impl_", "#define FLEET_IMPLEMENTATION\n")):
-        for some in [(header,) for header in HEADERS + PARTS] + list(itertools.permutations(HEADERS)):
+        for some in [(header,) for header in (*HEADERS, *PARTS)] + list(itertools.permutations(HEADERS)):
             found[prefix + "-".join(map(stem, some))] = define + "".join(f'#include "{header}"\n' for header in some)
     return found
 
@@ -313,13 +314,14 @@ def compile(t: Table) -> None:  # pylint: disable=redefined-builtin
         t.texts[f"{out}/{unit}.c"] = text
         for compiler in ("gcc", "clang", "g++", "clang++"):
             # In which order headers come is the language's affair: for that one compiler of each will do.
-            if "-" in unit and compiler in ("clang", "g++"):
+            of_part = any(unit.endswith(stem(part)) for part in PARTS)
+            if ("-" in unit or of_part) and compiler in ("clang", "g++"):
                 continue
             # gcc warns of some things only while it optimises; clang of none, so that one of its files will do.
-            optimised = "-" not in unit and (unit == "impl_fleet_sched" or compiler in ("gcc", "g++"))
+            optimised = "-" not in unit and not of_part and (unit == "impl_late" or compiler in ("gcc", "g++"))
             t.check(f"{compiler}/{unit}",
                     [compiler, *(CPP17 if "++" in compiler else C11), "-O1" if optimised else "-fsyntax-only",
-                                           *t.flags, "-c", f"{out}/{unit}.c", "-o", "/dev/null"], roots=HEADERS + PARTS)
+                     *t.flags, "-c", f"{out}/{unit}.c", "-o", "/dev/null"], roots=[*HEADERS, *PARTS])
     # The user's own copy of stb_ds.h is no system header: its warnings must not become the user's.
     copy = shell("stb_copy", f"{out}/impl_fleet.c")
     t.check("gcc/stb_copy", [*copy, "gcc", *C11, "-O1", *WARNINGS], roots=HEADERS)
@@ -350,7 +352,7 @@ def compile_hip(t: Table) -> None:
     for n, path in enumerate([p for p in sorted(alone) if "impl_fleet" in p] + sources, 1):
         t.check(f"clang-19/gfx942/{stem(path)}", shell("clang19", path), needs=["objects/hip"], tools=["clang-19"],
                 turn=n,
-                thirds="compilers", roots=HEADERS if path in alone else [path])
+                thirds="compilers", roots=[*HEADERS, *PARTS] if path in alone else [path])
 
 
 def nvshmem_headers() -> str:

@@ -176,8 +176,8 @@ hip_cc() {
 hip_write() { hip_run tee "$1" >/dev/null; } # FILE: from standard input, where hipcc is
 
 # The implementation for all architectures, which the programs of the group hip share.
-hip_implementation() {
-    hip_write $objects/hip.c <$objects/parts.c
+hip_implementation() { # PART...
+    { echo '#define FLEET_IMPLEMENTATION' && printf '#include "%s"\n' fleet_sched.h "$@"; } | hip_write $objects/hip.c
     hip_cc "${hip_flags[@]}" "${warnings[@]}" "${hip_archs[@]}" -c $objects/hip.c -o $objects/hip.o
 }
 

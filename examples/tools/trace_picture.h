@@ -1,6 +1,6 @@
 /* trace_picture.h - draws the timeline of a traced launch
 
-   After fleet_trace_read (fleet_sched.h, compiled with FLEET_TRACE):
+   After fleet_trace_read (../parts/fleet_trace.h):
        size_t bytes = trace_picture(&log, 0, 0, NULL, 0) + 1;
        char *svg = malloc(bytes);
        trace_picture(&log, 0, 0, svg, bytes);
@@ -10,11 +10,11 @@
    The picture is SVG, without scripts and fonts of its own. Time runs to the right; each worker has a row, and rows are
    grouped by chiplet. Tiles have the colour of their kind, waits are grey, notifies are dark, and a red line is the
    critical path. Where several intervals fall on one point, the longest is drawn. examples/qwen3 writes it with
-   --trace FILE.svg. Uses only the public part of fleet_sched.h; include that first, or let this do it. */
+   --trace FILE.svg. Uses only the public part of fleet_trace.h. */
 #ifndef TRACE_PICTURE_H
 #define TRACE_PICTURE_H
 
-#include "../../fleet_sched.h"
+#include "../parts/fleet_trace.h"
 #include "svg.h"
 
 #include <string.h>

@@ -4,6 +4,7 @@
    nvcc -x cu -arch=sm_90 -std=c++17 -O3 -I. tests/bench/balance.c -o balance && ./balance
    On the CPU it measures the threads engine, which says nothing of a GPU. */
 #include "bench.h"
+#include "examples/parts/fleet_calibrate.h"
 
 typedef struct work {
     uint32_t short_ticks;

@@ -274,30 +274,6 @@ static void schedules_are_chosen_by_value(test_run *t)
 #endif
 }
 
-#if !defined(FLEET_HIP) /* its simulator knows no time */
-/* What the kit takes is measured with a kernel whose tiles are not called. */
-static void costs_are_measured(test_run *t)
-{
-    setting s;
-    shapes_rig r;
-    fleet_overheads c;
-    CHECK(setting_get(0, 1, &s));
-    if (!shapes_open(t, &r, &s, 0)) return;
-    r.launch.steps = 2;
-    memset(&c, 0xff, sizeof c);
-    CHECK_STATUS(
-        fleet_calibrate(&c, &s.topology, &r.launch, FLEET_KERNEL_OF(shapes_kernel), r.args),
-        FLEET_OK);
-    CHECK(c.static_task >= 0 && c.static_hop >= 0 && c.mixed_task >= 0 && c.mixed_hop >= 0);
-    CHECK(c.dynamic_task >= 0 && c.dynamic_hop >= 0);
-    CHECK(c.dynamic_hop < 1e9f && c.dynamic_task < 1e9f);
-    if (!runs_are(t, r.s.ran, r.want, GRIDS, CELLS)) return;
-    CHECK_STATUS(fleet_calibrate(&c, &s.topology, NULL, FLEET_KERNEL_OF(shapes_kernel), NULL),
-                 FLEET_ERROR_NULL);
-    shapes_close(&r);
-}
-#endif
-
 static void all_buckets_wrap(test_run *t)
 {
     uint32_t epoch = 0xfffffffdu;
@@ -400,9 +376,6 @@ static void all(test_run *t)
     TEST(mixed_schedules);
     TEST(unaware_of_chiplets);
     TEST(schedules_are_chosen_by_value);
-#if !defined(FLEET_HIP)
-    TEST(costs_are_measured);
-#endif
     TEST(values_are_checked);
 #if !defined(FLEET_HOST)
     TEST(captured_values);

@@ -19,6 +19,7 @@ static int limited_create(pthread_t *thread, const pthread_attr_t *attr, void *(
 
 #include "model.h"
 #include "examples/parts/fleet_server.h"
+#include "examples/parts/fleet_trace.h"
 
 static void null_arguments(test_run *t)
 {
@@ -176,7 +177,6 @@ static void fields_out_of_range(test_run *t)
     fleet_state_desc sd = fleet_state_desc_default();
     fleet_trace_desc tracing = fleet_trace_desc_default();
     fleet_trace trace;
-    fleet_overheads costs;
     fleet_launch_desc d;
     fleet_state other;
     fleet_run run;
@@ -228,9 +228,6 @@ static void fields_out_of_range(test_run *t)
     sd = fleet_state_desc_default(), sd.spare = UINT32_MAX;
     CHECK_STATUS(fleet_state_create(&other, &r.image, &sd, NULL), FLEET_ERROR_ARGUMENT);
     CHECK_STATUS(fleet_event_wait(&r.state, 0, 0, 1, (uint64_t)-1000), FLEET_ERROR_ARGUMENT);
-    d = r.launch, d.steps = UINT32_MAX;
-    CHECK_STATUS(fleet_calibrate(&costs, &s.topology, &d, FLEET_KERNEL_OF(world_kernel), r.device),
-                 FLEET_ERROR_ARGUMENT);
     CHECK_STATUS(fleet_state_create(&other, &r.image, NULL, NULL), FLEET_OK);
     CHECK_STATUS(fleet_run_prepare(&other, &r.launch, &run), FLEET_OK);
     CHECK_STATUS(fleet_launch_args(&r.state, &r.launch, &run, FLEET_KERNEL_OF(world_kernel), args),

@@ -34,6 +34,7 @@ static void *some_aligned(size_t align, size_t bytes)
 #define FLEET_TRACE
 #include "settings.h"
 #include "examples/parts/fleet_server.h"
+#include "examples/parts/fleet_trace.h"
 #undef calloc
 #undef aligned_alloc
 

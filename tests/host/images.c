@@ -4,6 +4,7 @@
    changed at random. FLEET_TEST_KIND and FLEET_TEST_BIT replay one flip, FLEET_TEST_SEED one random change. */
 // run: asan whole -DFLEET_TRACE
 #include "settings.h"
+#include "examples/parts/fleet_trace.h"
 #include "plan/forge.h"
 
 #include <signal.h>
