@@ -2,9 +2,8 @@
 
    How one workgroup tells others that data is ready, on AMD (gfx90a, gfx942, gfx950; others through agent scope), NVIDIA
    (sm_80 and later) and the CPU: one notify and one wait, event tensors, the chiplet's id, scoped atomics, and the few
-   block and wave primitives that make tile code portable. Also loads and stores by cache policy, iteration over the tiles
-   of a matrix product, and the stages of a weight pipeline. It knows no queue, no graph and no plan, so it is useful
-   alone, in any kernel.
+   block and wave primitives that make tile code portable. Also loads and stores by cache policy, and the stages of a
+   weight pipeline. It knows no queue, no graph and no plan, so it is useful alone, in any kernel.
 
    CONTENTS
        >>manual          this comment: options, memory model, edges, errors
@@ -585,23 +584,7 @@ FLEET_DEVICE void fleet_store_flagged_system(fleet_quad *to, fleet_quad words);
 FLEET_DEVICE fleet_quad fleet_load_flagged_device(const fleet_quad *from);
 FLEET_DEVICE fleet_quad fleet_load_flagged_system(const fleet_quad *from);
 
-/* ---- tiles of a matrix product ---- */
-
-/* The tiles of one worker's share of a slice (fleet.h, linear layers). All threads pass the same arguments. */
-FLEET_DEVICE fleet_tile_iterator fleet_tile_begin_slice(const fleet_linear *linear, uint32_t slice,
-                                                        uint32_t slices, uint32_t worker,
-                                                        uint32_t workers);
-
-/* FLEET_FOR_TILES(tile, &linear, ctx) { ... } in a tile of a device- or chiplet-task runs its body once for each
-   output tile that this worker computes, with a fleet_tile_iterator of that name. ctx is the tile's fleet_ctx, by name. */
-#define FLEET_FOR_TILES(tile, linear, ctx)                                                         \
-    for (fleet_tile_iterator tile = fleet_tile_begin_slice(linear, (ctx).slice, (ctx).slices,      \
-                                                           (ctx).tile_index, (ctx).tile_num);      \
-         tile.more; fleet_tile_next(&tile))
-
-/* The share of a wave where the waves of a workgroup divide a tile's k: whole tiles of tile_k. */
-FLEET_DEVICE fleet_k_range fleet_tile_wave_k(const fleet_tile_iterator *tile, uint32_t wave,
-                                             uint32_t waves);
+/* ---- sums over the waves of a workgroup ---- */
 
 /* Bytes of LDS that fleet_block_reduce_add takes for n sums in a workgroup of that many threads. */
 #define FLEET_REDUCE_BYTES(n, threads) ((size_t)(n) * (threads) * sizeof(float))
@@ -3611,32 +3594,7 @@ FLEET_DEVICE fleet_status fleet_pause(uint32_t *tries)
     return fleeti_pause(NULL, tries);
 }
 
-/* ---- tile iterators, sums over the waves ---- */
-
-FLEET_DEVICE fleet_tile_iterator fleet_tile_begin_slice(const fleet_linear *linear, uint32_t slice,
-                                                        uint32_t slices, uint32_t worker,
-                                                        uint32_t workers)
-{
-    fleet_linear l;
-    fleet_partition part;
-    l.m = fleeti_uniform(linear->m), l.n = fleeti_uniform(linear->n);
-    l.k = fleeti_uniform(linear->k);
-    l.tile_m = fleeti_uniform(linear->tile_m), l.tile_n = fleeti_uniform(linear->tile_n);
-    l.tile_k = fleeti_uniform(linear->tile_k);
-    l.element_bytes = fleeti_uniform(linear->element_bytes);
-    l.split = fleeti_uniform(linear->split), l.traversal = fleeti_uniform(linear->traversal);
-    l.window = fleeti_uniform(linear->window);
-    part = fleet_linear_partition(&l, fleeti_uniform(slice), fleeti_uniform(slices));
-    return fleet_tile_begin(&l, &part, fleeti_uniform(worker), fleeti_uniform(workers));
-}
-
-FLEET_DEVICE fleet_k_range fleet_tile_wave_k(const fleet_tile_iterator *tile, uint32_t wave,
-                                             uint32_t waves)
-{
-    fleet_k_range k;
-    k.first = tile->first_k, k.count = tile->k;
-    return fleet_split_k(k, tile->linear.tile_k, wave, waves);
-}
+/* ---- sums over the waves ---- */
 
 FLEET_DEVICE void fleeti_reduce_add(fleeti_thread self, float *sum, uint32_t n, float *lds)
 {

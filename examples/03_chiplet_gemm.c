@@ -10,6 +10,7 @@
    an MI300X, beside those of a plan in which every worker arrives by itself. */
 #define FLEET_IMPLEMENTATION
 #include "fleet_sched.h"
+#include "parts/fleet_linear.h"
 
 #include <float.h>
 #include <math.h>

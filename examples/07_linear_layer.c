@@ -34,6 +34,7 @@
 #define FLEET_IMPLEMENTATION
 #include "tools/output.h" /* first: it asks for POSIX */
 #include "fleet_sched.h"
+#include "parts/fleet_linear.h"
 #include "tools/plan_picture.h"
 
 #include <math.h>

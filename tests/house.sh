@@ -25,8 +25,8 @@ import glob
 import re
 import sys
 
-LINES = {"fleet.h": {"public": 900}, "fleet_device.h": {"public": 450}, "fleet_sched.h": {"public": 600, "ranks": 250, "stays": 100},
-         "examples/parts/fleet_server.h": {"public": 500}}  # of the public sections
+LINES = {"fleet.h": {"public": 620}, "fleet_device.h": {"public": 450}, "fleet_sched.h": {"public": 600, "ranks": 250, "stays": 100},
+         "examples/parts/fleet_server.h": {"public": 500}, "examples/parts/fleet_linear.h": {"public": 250}}  # of the public sections
 CORE = ("fleet.h", "fleet_device.h", "fleet_sched.h")
 PLATFORM_TESTS = 10
 BACKENDS = ("amd", "nvidia", "host")

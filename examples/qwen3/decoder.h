@@ -16,6 +16,7 @@
 #define QWEN3_DECODER_H
 
 #include "batch.h"
+#include "../parts/fleet_linear.h"
 
 /* What becomes of a linear layer's sums. */
 typedef enum epilogue {

@@ -7,11 +7,11 @@
 
    The picture is SVG, without scripts and fonts of its own. It has one panel for each traversal, the plan's among them.
    Workers go down, tile steps to the right; a colour is a weight column, so that a block of one colour is one fetch of
-   weights that several workers share. Uses only the public part of fleet.h; include that first, or let this do it. */
+   weights that several workers share. Uses only the public part of parts/fleet_linear.h. */
 #ifndef PLAN_PICTURE_H
 #define PLAN_PICTURE_H
 
-#include "../../fleet.h"
+#include "../parts/fleet_linear.h"
 #include "svg.h"
 
 #include <string.h>

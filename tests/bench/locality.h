@@ -58,6 +58,7 @@
 #define FLEET_LOCALITY_H
 
 #include "../plan/walk.h"
+#include "examples/parts/fleet_linear.h"
 #include "cache_sim.h"
 
 #define LOCALITY_DRIFT 14u

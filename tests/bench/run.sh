@@ -21,7 +21,7 @@ fi
 
 stb=(${STB_DS:+-I"$(dirname "$STB_DS")"})
 cc -std=c11 -O2 -I"$top" "${stb[@]}" "$here/plan_build.c" -o "$build/plan_build"
-cc -std=c11 -O2 -I"$top" "${stb[@]}" "$here/locality.c" -o "$build/locality"
+cc -std=c11 -O2 -pthread -I"$top" "${stb[@]}" "$here/locality.c" -o "$build/locality"
 # The tiles of moe.c for tensor cores are those of compute capability 9.0; elsewhere, and on the CPU, it has plain loops.
 moe=(-arch=native -DMOE_PORTABLE)
 capability=0

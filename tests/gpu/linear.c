@@ -4,6 +4,7 @@
 // run: tsan
 // hip: 6 runs
 #include "settings.h"
+#include "examples/parts/fleet_linear.h"
 
 #include <math.h>
 

@@ -33,6 +33,7 @@ static void *some_aligned(size_t align, size_t bytes)
 #define aligned_alloc(align, bytes) some_aligned(align, bytes)
 #define FLEET_TRACE
 #include "settings.h"
+#include "examples/parts/fleet_linear.h"
 #include "examples/parts/fleet_server.h"
 #include "examples/parts/fleet_trace.h"
 #undef calloc

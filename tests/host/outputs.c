@@ -33,6 +33,7 @@ static void *some_aligned(size_t align, size_t bytes)
 #define FLEET_TRACE
 #include "settings.h"
 #include "examples/parts/fleet_calibrate.h"
+#include "examples/parts/fleet_linear.h"
 #include "examples/parts/fleet_server.h"
 #include "examples/parts/fleet_trace.h"
 #undef calloc
@@ -627,6 +628,7 @@ static void the_table_has_all_functions(test_run *t)
     check_header(t, "fleet_device.h", seen);
     check_header(t, "fleet_sched.h", seen);
     check_header(t, "examples/parts/fleet_calibrate.h", seen);
+    check_header(t, "examples/parts/fleet_linear.h", seen);
     check_header(t, "examples/parts/fleet_server.h", seen);
     check_header(t, "examples/parts/fleet_trace.h", seen);
     for (size_t i = 0; i < ROWS; i++) {

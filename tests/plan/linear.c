@@ -2,9 +2,11 @@
    it: against iterations counted by hand, the figures of FLEET, and every input that it must refuse.
 
        linear [NAME]      FLEET_SEED=n runs that one shape, FLEET_DEEP=1 many more */
+#include "implementation.h"
+#include "examples/parts/fleet_linear.h"
+#include "examples/tools/plan_picture.h"
 #include "walk.h"
 
-#include "examples/tools/plan_picture.h"
 #include <math.h>
 
 #define CHECK_NEAR(got, want)                                                                      \
