@@ -7,7 +7,10 @@
        >>ranks            one graph over several devices
        >>stays            launches that stay, symbols that the run sets, two plans in one launch
        >>layout           what a state and a trace hold in memory
-       >>worker           what every schedule shares: thread context, residency check, tasks, weight pipeline
+       >>context          what a worker knows: descriptors in LDS, its place, the task in hand, run-time tensors
+       >>residency        the check before the first tile, and how workgroups leave
+       >>symbols          what a tile may do to the run: end it early, set symbols, wait
+       >>pipeline         the weight pipeline: consumers and producer
        >>static           the three schedules: each worker walks its own queue,
        >>chiplet          one scheduler per chiplet posts to mailboxes,
        >>dynamic          arrivals push to ready rings and idle workers pop
@@ -927,7 +930,7 @@ FLEET_DEVICE fleet_failure *fleeti_failures(fleeti_host *host)
     return (fleet_failure *)(void *)(host + 1);
 }
 
-/* ==== >>worker: what every schedule shares ==================================================== */
+/* ==== >>context: what a worker knows ========================================================== */
 
 /* ---- descriptors in LDS ---------------------------------------------------------------------- */
 
@@ -1296,212 +1299,361 @@ FLEET_DEVICE void fleeti_record_running(const fleeti_worker *w, uint32_t group)
 #endif
 }
 
-/* ---- early end of the run -------------------------------------------------------------------- */
+/* ---- the task in hand ------------------------------------------------------------------------ */
 
-/* A tile stores the epoch of its step before it notifies. A wave that has seen the step event complete in an epoch knows
-   whether the run ends there, and no task of the next step begins before: all workers agree on the last step. */
-FLEET_DEVICE fleet_status fleet_finish(const fleet_ctx *ctx)
+FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
 {
-    fleeti_state *state = fleeti_state_of_ctx(ctx);
-    if (!state->config.finish) return FLEET_ERROR_UNSUPPORTED;
-    /* Published to all workers by the notify of the task. Pairs: fleeti_finishes, fleeti_last_epoch (edge 25). */
-    fleeti_post64_device(&state->finish.word, 1 + ((uint64_t)ctx->epoch << 32));
-    return FLEET_OK;
+    fleet_ctx ctx;
+    const uint32_t level = FLEETI_TASK(w, level), slices = FLEETI_TASK(w, slices);
+    const uint32_t parts = FLEETI_LEVEL_IN(level) >= FLEET_LEVEL_CHIPLET;
+    const uint32_t alone = FLEETI_LEVEL_IN(level) == FLEETI_LEVEL_PART;
+    const uint32_t in_descriptor = alone || fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC;
+    for (uint32_t i = 0; i < FLEET_MAX_RANK; i++)
+        ctx.at[i] = (int32_t)fleeti_pinned_word(w->task, FLEETI_WORD(at) + i);
+    ctx.tile_index = !parts ? 0 : in_descriptor ? FLEETI_BATCH_IN(level) : w->fixed->worker;
+    ctx.tile_num = alone ? slices >> 16 : parts ? w->fixed->workers : 1;
+    ctx.slice = FLEETI_TASK(w, slice);
+    ctx.slices = alone ? slices & 0xffff : slices;
+    ctx.chiplet = w->fixed->chiplet;
+    ctx.chiplets = w->fixed->chiplets;
+    ctx.worker = w->fixed->worker;
+    ctx.workers = w->fixed->workers;
+    ctx.epoch = w->epoch + w->fixed->epoch_offset;
+    ctx.symbols = fleeti_state_of(w)->symbols;
+    ctx.step = fleeti_step_of(w);
+    ctx.task = FLEETI_TASK(w, id);
+    ctx.grid = FLEETI_TASK(w, grid);
+    ctx.group = w->group;
+    ctx.self = w->self;
+    ctx.pipeline = w->pipeline;
+    ctx.pipeline_tag = fleeti_pipeline_number(w);
+    ctx.pipeline_located = ctx.pipeline_stage = ctx.pipeline_use = 0;
+    ctx.registers = NULL, ctx.prefetched = 0;
+    if (w->group == FLEET_BLOCK) {
+        ctx.thread = fleet_thread_id();
+        ctx.threads = fleet_thread_count() - w->self.has_producer * fleet_wave_size();
+        ctx.lds = w->lds;
+        ctx.lds_bytes = w->fixed->lds_bytes;
+    } else {
+        ctx.thread = fleet_lane();
+        ctx.threads = fleet_wave_size();
+        ctx.lds_bytes = w->fixed->lds_bytes / fleeti_task_waves(w->self) & ~15u;
+        ctx.lds = (char *)w->lds + fleet_wave_id() * ctx.lds_bytes;
+    }
+    return ctx;
 }
 
-/* What the end of a step decides about the run. */
-#define FLEETI_STEP_GOES_ON 0u
-#define FLEETI_STEP_IS_LAST 1u
-#define FLEETI_STEP_FAILED 2u /* the wait for it has failed */
+FLEET_DEVICE int32_t fleet_extent(const fleet_ctx *ctx, uint32_t axis)
+{
+    return fleeti_shape_of(fleeti_state_of_ctx(ctx), ctx->grid, axis);
+}
 
-/* By all lanes of a wave, where a launch may end early, and before the next step: waits until all workers have ended
-   this one. worker: of a failure. */
-FLEET_DEVICE uint32_t fleeti_finishes(const fleeti_worker *w, uint32_t worker)
+FLEET_DEVICE void fleet_barrier(const fleet_ctx *ctx)
+{
+    if (ctx->group == FLEET_BLOCK)
+        fleeti_barrier(ctx->self);
+    else
+        fleet_wave_barrier();
+}
+
+FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n, float *lds)
+{
+    if (ctx->group == FLEET_BLOCK) fleeti_reduce_add(ctx->self, sum, n, lds);
+}
+
+/* Whether the task is outside its grid's shape in this step. An absent task waits and notifies as others do, so that all
+   counts are those of the bucket, but no tile runs. 2: the grid has vanished. */
+FLEET_DEVICE uint32_t fleeti_is_absent(const fleeti_worker *w)
+{
+    const fleeti_state *state = fleeti_state_of(w);
+    const uint32_t grid = FLEETI_TASK(w, grid);
+    uint32_t vanished = 0, absent = (int32_t)FLEETI_TASK(w, slice) >=
+                                    fleeti_shape_of(state, grid, FLEET_MAX_RANK);
+    for (uint32_t i = 0; i < FLEET_MAX_RANK; i++) {
+        const int32_t extent = fleeti_shape_of(state, grid, i);
+        absent |= (int32_t)fleeti_pinned_word(w->task, FLEETI_WORD(at) + i) >= extent;
+        vanished |= extent == 0;
+    }
+    return absent && fleeti_schedule_of(w) != FLEETI_SINGLE_TASK ? 1 + vanished : 0;
+}
+/* The extent of a grid's first axis in this launch if its shape has a symbol; else `given`. */
+FLEET_DEVICE uint32_t fleeti_extent_now(const fleeti_worker *w, uint32_t grid, uint32_t given)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
-    fleeti_state *state = fleeti_state_of(w);
-    const fleeti_event *step =
-        (const fleeti_event *)((const char *)plan + plan->events) + plan->step_event;
-    const uint32_t target =
-        ((const uint32_t *)((const char *)plan + plan->targets))[step->first_target];
-    fleeti_wait_diagnostics seen;
-    uint32_t tries = 0;
-    uint64_t since = 0;
-    seen.counter = step->counter, seen.expected = w->epoch * target;
-    for (;;) { /* loop 9 */
-        seen.found = fleeti_poll_device(fleeti_counters_of(w).device + step->counter);
-        if (!fleeti_any((int32_t)(seen.found - seen.expected) < 0)) break;
-        seen.status = fleeti_back_off(NULL, &state->config.watch, &tries, &since);
-        if (!fleeti_any((uint32_t)seen.status)) continue;
-        if (seen.status) fleeti_record_failure(state, worker, ~0u, w->epoch, seen, 0);
-        return FLEETI_STEP_FAILED;
-    }
-    /* Acquires what the tiles of the step have stored. Pair: fleet_finish (edge 25). */
-    fleeti_invalidate_device();
-    return fleeti_any(fleeti_poll64_device(&state->finish.word) ==
-                      1 + ((uint64_t)(w->epoch + w->fixed->epoch_offset) << 32))
-               ? FLEETI_STEP_IS_LAST
-               : FLEETI_STEP_GOES_ON;
+    const fleeti_grid *g = (const fleeti_grid *)((const char *)plan + plan->grids) + grid;
+    if (!g->guarded) return given;
+    return (uint32_t)fleeti_shape_of(fleeti_state_of(w), grid, 0);
+}
+/* The tile to call. */
+FLEET_DEVICE uint32_t fleeti_tile_of(const fleeti_worker *w)
+{
+    return w->absent ? FLEETI_TILE_NONE : FLEETI_TASK(w, tile);
 }
 
-/* ---- symbols that the run sets, idle waits --------------------------------------------------- */
+/* ---- run-time tensors ------------------------------------------------------------------------ */
 
-FLEET_HOST_DEVICE int32_t fleeti_extent_of(fleet_dim d, int32_t value)
+/* A value of a run-time tensor, loaded past the L1 (edge 10): its writer released it before the arrival that this
+   wave has observed, by the old value of its own arrival or by an acquire. */
+FLEET_DEVICE uint32_t fleeti_tensor_value(const fleeti_worker *w, uint32_t tensor, uint32_t index)
 {
-    int64_t v = d.add + (d.symbol ? d.mul * value : 0);
-    return v < 0 ? 0 : (int32_t)(v / d.div);
+    return fleet_load_relaxed_device(fleeti_state_of(w)->config.tensors[tensor] + index);
 }
 
-/* By all threads of the group: sets a symbol, and the extents that have it, in place. No task that looks at them runs
-   at the same time (fleet.h, >>symbols). Published to all workers by the notify of the task. Pairs: fleeti_finishes,
-   fleeti_last_epoch or, after a cut, the wait of the task that looks, or of an earlier one where the grid is settled; then
-   fleeti_shape_of (edge 28). */
-FLEET_DEVICE void fleeti_set_symbol_now(const fleet_ctx *ctx, uint32_t symbol, int32_t value)
+/* The same for an index. A value that was changed after it was checked stays inside the plan. */
+FLEET_DEVICE uint32_t fleeti_tensor_within(const fleeti_worker *w, const fleeti_runtime_map *m,
+                                           uint32_t index)
 {
-    fleeti_state *state = fleeti_state_of_ctx(ctx);
-    const fleet_plan *plan = state->config.plan;
-    const fleeti_guard *guards = (const fleeti_guard *)((const char *)plan + plan->guards);
-    int32_t *shapes = state->config.shapes;
-    if (ctx->thread == 0)
-        fleet_store_relaxed_device((uint32_t *)(void *)&state->symbols[symbol], (uint32_t)value);
+    const uint32_t value = fleeti_tensor_value(w, m->tensor, index);
+    return value < m->bound ? value : m->bound;
+}
+
+/* Whether the grid of a task that has FLEETI_MAPPED has run-time maps; else it has a symbol that tasks cut. */
+FLEET_DEVICE uint32_t fleeti_has_maps(const fleeti_worker *w)
+{
+    const fleet_plan *plan = fleeti_plan_of(w);
+    const fleeti_grid *grids = (const fleeti_grid *)((const char *)plan + plan->grids);
+    return fleeti_uniform(grids[FLEETI_TASK(w, grid)].n_maps) != 0;
+}
+/* The same for tasks that a run-time tensor names, once their events are complete: those from the tensor's last
+   value on are absent in this step. Where tasks cut a symbol, those outside the shape are absent that are so now: before,
+   only an answer that the task is absent was final. */
+FLEET_DEVICE uint32_t fleeti_is_missing(const fleeti_worker *w)
+{
+    const fleet_plan *plan = fleeti_plan_of(w);
+    const char *block = (const char *)plan;
+    const fleeti_grid *grid = (const fleeti_grid *)(block + plan->grids) + FLEETI_TASK(w, grid);
+    const fleeti_runtime_map *maps =
+        (const fleeti_runtime_map *)(block + plan->maps) + grid->first_map;
+    uint32_t missing = 0;
     FLEETI_ROLLED
-    for (uint32_t i = ctx->thread; i < plan->n_grids * (FLEET_MAX_RANK + 1); i += ctx->threads) {
-        const uint32_t g = i / (FLEET_MAX_RANK + 1), k = i % (FLEET_MAX_RANK + 1);
-        const fleet_dim *d = k < FLEET_MAX_RANK ? &guards[g].extent[k] : &guards[g].slices;
-        if (d->symbol == symbol + 1)
-            fleet_store_relaxed_device((uint32_t *)(void *)&shapes[FLEETI_SHAPE * g + k],
-                                       (uint32_t)fleeti_extent_of(*d, value));
-    }
-    /* For all threads of the task, over the barrier: this wave's stores are where fleet_symbol_now loads. */
-    fleeti_drain();
+    for (uint32_t k = 0; k < grid->n_maps && fleeti_schedule_of(w) != FLEETI_SINGLE_TASK; k++)
+        if (maps[k].kind == FLEETI_MAP_EXISTS)
+            missing |= FLEETI_TASK(w, at) >=
+                       fleeti_uniform(fleeti_tensor_value(w, maps[k].tensor, maps[k].values - 1));
+    if (!grid->n_maps) missing |= fleeti_uniform(fleeti_is_absent(w));
+    return missing;
 }
-
-/* The task of a worker ends the run with the status of `seen`. epoch: of the state. */
-FLEET_DEVICE void fleeti_task_ends_run(fleeti_state *state, uint32_t worker, uint32_t task,
-                                       uint32_t epoch, fleeti_wait_diagnostics seen)
+/* A run-time tensor holds a value that its map does not allow. index: FLEETI_TENSOR_SUM if the value is the sum of
+   all. */
+FLEET_DEVICE void fleeti_tensor_failed(const fleeti_worker *w, uint32_t tensor, uint32_t index,
+                                       uint32_t value)
 {
-    const uint32_t bucket = fleet_load_relaxed_device(&state->bucket.word);
-    epoch += fleet_load_relaxed_device(&state->bucket_epoch[bucket]) -
-             fleet_load_relaxed_device(&state->epoch.word);
-    fleeti_record_failure(state, worker, task, epoch, seen, 0);
-}
-FLEET_DEVICE uint32_t fleeti_worker_of_ctx(const fleet_ctx *ctx)
-{
-    return fleeti_state_of_ctx(ctx)->config.plan->worker_base[ctx->chiplet] + ctx->worker;
-}
-FLEET_DEVICE void fleeti_tile_ends_run(const fleet_ctx *ctx, fleeti_wait_diagnostics seen)
-{
-    fleeti_task_ends_run(fleeti_state_of_ctx(ctx), fleeti_worker_of_ctx(ctx), ctx->task, ctx->epoch,
-                         seen);
-}
-
-FLEET_DEVICE int32_t fleet_symbol_now(const fleet_ctx *ctx, uint32_t symbol)
-{
-    return (int32_t)fleet_load_relaxed_device(
-        (const uint32_t *)(const void *)(ctx->symbols + symbol));
-}
-
-/* cuts: for the rest of the step. */
-FLEET_DEVICE fleet_status fleeti_set_symbol_in(const fleet_ctx *ctx, uint32_t symbol, int32_t value,
-                                               uint32_t cuts)
-{
-    fleeti_state *state = fleeti_state_of_ctx(ctx);
-    const fleet_plan *plan = state->config.plan;
-    const fleeti_grid *grid = (const fleeti_grid *)((const char *)plan + plan->grids) + ctx->grid;
-    const fleeti_symbol *s = (const fleeti_symbol *)((const char *)plan + plan->symbols) + symbol;
-    int32_t before;
-    if (symbol >= plan->n_symbols || !((cuts ? grid->cuts : grid->writes) >> symbol & 1))
-        return FLEET_ERROR_ARGUMENT;
-    before = fleet_symbol_now(ctx, symbol);
-    if (value < s->min || value > s->max || (cuts && value > before)) {
-        fleeti_wait_diagnostics seen = fleeti_no_event(FLEET_ERROR_SYMBOL_RANGE);
-        seen.counter = symbol, seen.found = (uint32_t)value, seen.expected = (uint32_t)before;
-        if (ctx->thread == 0) fleeti_tile_ends_run(ctx, seen);
-        fleet_barrier(ctx); /* the first record stays, so no other thread may fail before */
-        return FLEET_ERROR_SYMBOL_RANGE;
-    }
-    fleet_barrier(ctx); /* all threads have read `before` */
-    if (value != before) fleeti_set_symbol_now(ctx, symbol, value);
-    fleet_barrier(ctx);
-    return FLEET_OK;
-}
-FLEET_DEVICE fleet_status fleet_next_symbol(const fleet_ctx *ctx, uint32_t symbol, int32_t value)
-{
-    return fleeti_set_symbol_in(ctx, symbol, value, 0);
-}
-FLEET_DEVICE fleet_status fleet_cut_symbol(const fleet_ctx *ctx, uint32_t symbol, int32_t value)
-{
-    return fleeti_set_symbol_in(ctx, symbol, value, 1);
-}
-
-/* fleet_idle, also until *near is not near_seen: a word of device memory, or null. */
-FLEET_DEVICE fleet_status fleeti_idle_until(const fleet_ctx *ctx, const uint32_t *word,
-                                            uint32_t seen, const uint32_t *near, uint32_t near_seen)
-{
-    fleeti_state *state = fleeti_state_of_ctx(ctx);
-    uint32_t status = FLEET_OK;
-    fleet_barrier(ctx); /* all threads have read the result of the last broadcast */
-    if (ctx->thread < fleet_wave_size()) {
-        fleet_watch watch = state->config.watch;
-        uint32_t tries = 0, idles = 0;
-        uint64_t since = 0;
-        watch.limit_ticks = 0;
-        /* A look at first, too: the word may have changed each time that the caller comes here. */
-        status = fleeti_first((uint32_t)fleeti_check_watch(&watch, NULL, tries, &since));
-        /* loop 10 */
-        while (!status && fleeti_first(fleeti_poll_system(word)) == seen &&
-               !(near && fleeti_first(fleeti_poll_device(near)) != near_seen)) {
-            if (!idles && ctx->thread == 0)
-                fleeti_post64_device(&state->idle.word, FLEETI_IDLE_NOW);
-            idles = 1;
-            fleeti_pause_outside(&tries);
-            if (tries % 64 == 0)
-                status = fleeti_first((uint32_t)fleeti_check_watch(&watch, NULL, tries, &since));
-        }
-        /* Before any wait of the run is late again. Pair: fleeti_check_watch (edge 30). */
-        since = 0;
-        if (idles && ctx->thread == 0)
-            fleeti_post64_device(&state->idle.word, fleeti_limit_clock(&since));
-        /* Acquires what the host wrote before it changed the word, for all lanes: lane 0's poll decides. Pair: fleet_wake
-           (edge 29). */
-        fleeti_invalidate_system();
-        fleet_wave_barrier();
-        if (status == FLEET_ERROR_ABORTED && ctx->thread == 0)
-            fleeti_tile_ends_run(ctx, fleeti_no_event(FLEET_ERROR_ABORTED));
-    }
-    if (ctx->group == FLEET_BLOCK) return (fleet_status)fleeti_broadcast(ctx->self, status, 1);
-    return (fleet_status)fleeti_first(status);
-}
-FLEET_DEVICE fleet_status fleet_idle(const fleet_ctx *ctx, const uint32_t *word, uint32_t seen)
-{
-    return fleeti_idle_until(ctx, word, seen, NULL, 0);
-}
-
-FLEET_DEVICE fleet_status fleet_await_flagged(const fleet_ctx *ctx, const fleet_quad *from,
-                                              uint32_t flag, uint32_t peer, fleet_quad *words)
-{
-    fleeti_state *state = fleeti_state_of_ctx(ctx);
     fleeti_wait_diagnostics seen;
-    uint32_t tries = 0;
-    uint64_t since = 0;
-    for (;;) { /* loop 11 */
-        /* Pair: fleet_store_flagged_system of that rank (edge 35). */
-        *words = fleet_load_flagged_system(from);
-        if (words->word[3] == flag) return FLEET_OK;
-        seen.status = fleeti_pause(from, &tries);
-        if (!seen.status && tries % 64 == 0)
-            seen.status = fleeti_check_watch(&state->config.watch,
-                                             state->config.links.own + FLEETI_PEER_STOP + peer,
-                                             tries, &since);
-        if (!seen.status) continue;
-        seen.counter = FLEETI_SYSTEM | (FLEETI_PEER_STOP + peer);
-        seen.found = words->word[3], seen.expected = flag;
-        fleeti_tile_ends_run(ctx, seen);
-        return seen.status;
-    }
+    seen.status = FLEET_ERROR_TENSOR_VALUE;
+    seen.counter = tensor, seen.found = index, seen.expected = value;
+    fleeti_record_failure(fleeti_state_of(w), w->fixed->id, FLEETI_TASK(w, id), w->epoch, seen, 0);
+    fleeti_drain(); /* publishes the record before this wave makes the remaining arrivals */
 }
 
-/* ---- residency check ------------------------------------------------------------------------- */
+/* The notifies of gather edges at the event of a COUNTS map in this launch. ~0u: not known yet, since a run-time
+   tensor tells which of the gathering tasks exist. */
+FLEET_DEVICE uint32_t fleeti_gathered(const fleeti_worker *w, const fleeti_runtime_map *counts)
+{
+    const fleet_plan *plan = fleeti_plan_of(w);
+    const char *block = (const char *)plan;
+    const fleeti_runtime_map *maps = (const fleeti_runtime_map *)(block + plan->maps);
+    const fleeti_grid *grids = (const fleeti_grid *)(block + plan->grids);
+    uint32_t sum = 0;
+    FLEETI_ROLLED
+    for (uint32_t k = 0; k < plan->n_maps; k++) {
+        const fleeti_grid *grid = &grids[maps[k].grid];
+        if (maps[k].kind != FLEETI_MAP_GATHER || maps[k].first_element != counts->first_element)
+            continue;
+        for (uint32_t i = 0; i < grid->n_maps; i++)
+            if (maps[grid->first_map + i].kind == FLEETI_MAP_EXISTS) return ~0u;
+        sum += fleeti_extent_now(w, maps[k].grid, grid->count) * maps[k].values;
+    }
+    return sum;
+}
+
+/* By all threads of the group: checks what the task has left in run-time tensors before other tasks read it. Returns
+   1, in the thread that found it, for a value that its map does not allow. Ranges must begin at 0, or the tasks
+   below would belong to no element. Counts must add up to the notifies that come, or some element would complete too
+   early or never. */
+FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
+{
+    const fleet_plan *plan = fleeti_plan_of(w);
+    const char *block = (const char *)plan;
+    const fleeti_grid *grid = (const fleeti_grid *)(block + plan->grids) + FLEETI_TASK(w, grid);
+    const fleeti_runtime_map *maps =
+        (const fleeti_runtime_map *)(block + plan->maps) + grid->first_map;
+    uint32_t wrong = 0;
+    if (!fleeti_has_maps(w)) return 0;
+    /* Publishes the stores of each wave to the wave that checks, over the barrier: they are in the L2. Pair: the
+       loads past the L1 in fleeti_tensor_value (edge 10). */
+    fleeti_drain();
+    if (w->group == FLEET_BLOCK)
+        fleeti_barrier(w->self);
+    else
+        fleet_wave_barrier();
+    if (w->group == FLEET_BLOCK && fleeti_thread_wave(w->self) != 0) return 0;
+    FLEETI_ROLLED
+    for (uint32_t k = 0; k < grid->n_maps; k++) {
+        const fleeti_runtime_map *m = &maps[k];
+        const uint32_t row = m->kind == FLEETI_MAP_GATHER ? FLEETI_TASK(w, at) * m->values : 0;
+        uint32_t bound = m->bound, sum = 0, expected;
+        if (m->kind == FLEETI_MAP_EXISTS) continue;
+        if (m->kind == FLEETI_MAP_RANGES) bound = fleeti_extent_now(w, m->grid, bound);
+        FLEETI_ROLLED
+        for (uint32_t i = fleet_lane(); i < m->values; i += fleet_wave_size()) {
+            const uint32_t value = fleeti_tensor_value(w, m->tensor, row + i);
+            uint32_t least = 0, most = bound;
+            if (m->kind == FLEETI_MAP_RANGES && i == 0) most = 0;
+            if (m->kind == FLEETI_MAP_RANGES && i) least = fleeti_tensor_value(w, m->tensor, i - 1);
+            sum += value;
+            /* The lane that checks the value before this one reports it if that one is above the bound. */
+            if (wrong || (value <= most && (value >= least || least > bound))) continue;
+            fleeti_tensor_failed(w, m->tensor, row + i, value);
+            wrong = 1;
+        }
+        if (m->kind != FLEETI_MAP_COUNTS || fleeti_any(wrong)) continue;
+        sum = fleeti_wave_sum(sum);
+        expected = fleeti_gathered(w, m);
+        if (expected == ~0u || sum == expected) continue;
+        wrong = fleet_lane() == 0;
+        if (wrong) fleeti_tensor_failed(w, m->tensor, FLEETI_TENSOR_SUM, sum);
+    }
+    return wrong;
+}
+
+/* ---- tasks handed out by a scheduler or a queue ---------------------------------------------- */
+
+/* What tells whether a task may run. */
+typedef struct fleeti_pending {
+    uint32_t index; /* descriptor; ~0: none */
+    uint32_t waits, n_waits;
+    uint32_t info;     /* FLEETI_PENDING_... | acquire << 4 | batch << 8 */
+    fleeti_wait first; /* kept here: it is mostly the only one, and every poll empties the L1 */
+} fleeti_pending;
+#define FLEETI_PENDING_WAVE 1u
+#define FLEETI_PENDING_CHIPLET 2u
+#define FLEETI_PENDING_END 4u
+
+/* From these words of a fleet_task. */
+FLEET_DEVICE uint32_t fleeti_pending_info(uint32_t level, uint32_t tile)
+{
+    return (FLEETI_LEVEL_IN(level) == FLEET_LEVEL_WAVE ? FLEETI_PENDING_WAVE : 0) |
+           (FLEETI_LEVEL_IN(level) == FLEET_LEVEL_CHIPLET ? FLEETI_PENDING_CHIPLET : 0) |
+           (tile == FLEETI_TILE_NONE ? FLEETI_PENDING_END : 0) | FLEETI_ACQUIRE_IN(level) << 4 |
+           FLEETI_BATCH_IN(level) << 8;
+}
+FLEET_DEVICE void fleeti_pending_load(fleeti_pending *slot, const fleeti_worker *w, uint32_t index)
+{
+    const fleet_task *t = fleeti_tasks_of(w) + index;
+    slot->index = index;
+    slot->waits = t->waits;
+    slot->n_waits = t->n_waits;
+    /* A task without waits gets the first record of all, and does not use it. */
+    slot->first = fleeti_waits_of(w)[t->n_waits ? t->waits : 0];
+    slot->info =
+        fleeti_pending_info(((const fleeti_any4 *)(const void *)t)[FLEETI_WORD(level)], t->tile);
+}
+
+/* Polls a task's events once in this epoch, each `step`th counter of each record from `from` on. Does not wait, and
+   does not acquire. */
+FLEET_DEVICE uint32_t fleeti_pending_ready(const fleeti_pending *slot, const fleeti_worker *w,
+                                           uint32_t epoch, uint32_t from, uint32_t step,
+                                           fleeti_wait_diagnostics *seen)
+{
+    fleeti_counters c = fleeti_counters_of(w);
+    fleeti_wait r = slot->first;
+    FLEETI_ROLLED
+    for (uint32_t i = 0; i < slot->n_waits; i++) {
+        if (i) r = fleeti_waits_of(w)[slot->waits + i];
+        uint32_t want = (r.count & FLEETI_PREVIOUS ? epoch - 1 : epoch) * r.target;
+        FLEETI_ROLLED
+        for (uint32_t k = from; k < (r.count & ~FLEETI_PREVIOUS); k += step) {
+            uint32_t counter = r.counter + k * r.stride;
+            uint32_t value = counter & FLEETI_SYSTEM
+                                 ? fleeti_poll_system(*c.system + (counter & ~FLEETI_SYSTEM))
+                                 : fleeti_poll_device(c.device + counter);
+            if ((int32_t)(value - want) >= 0) continue;
+            seen->counter = counter, seen->found = value, seen->expected = want;
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Fetches descriptor `index` to LDS, to word `to` of the slots, by all lanes of a wave. */
+FLEET_DEVICE void fleeti_fetch_begin(fleeti_worker *w, uint32_t to, uint32_t index)
+{
+    const fleet_task *task = fleeti_tasks_of(w) + index;
+    fleet_wave_barrier(); /* all lanes have read what was there */
+    FLEETI_ROLLED
+    for (uint32_t q = fleet_lane(); q < 4; q += fleet_wave_size())
+        fleeti_async_copy_begin(&w->inbound, w->slots, to + q * 4,
+                                (const fleeti_quad *)(const void *)task + q);
+}
+FLEET_DEVICE void fleeti_fetch_end(fleeti_worker *w, uint32_t to)
+{
+    FLEETI_ROLLED
+    for (uint32_t q = fleet_lane(); q < 4; q += fleet_wave_size())
+        fleeti_async_copy_end(&w->inbound, w->slots, to + q * 4);
+    fleet_wave_barrier();
+}
+FLEET_DEVICE void fleeti_fetch_task(fleeti_worker *w, uint32_t to, uint32_t index)
+{
+    fleeti_fetch_begin(w, to, index);
+    fleeti_fetch_end(w, to);
+}
+
+/* An address in two words. */
+FLEET_DEVICE void fleeti_lds_put_address(fleeti_lds lds, uint32_t word, const void *address)
+{
+    const uint64_t at = (uint64_t)(uintptr_t)address;
+    fleeti_lds_put(lds, word, (uint32_t)at);
+    fleeti_lds_put(lds, word + 1, (uint32_t)(at >> 32));
+}
+FLEET_DEVICE const void *fleeti_lds_get_address(fleeti_lds lds, uint32_t word)
+{
+    return (const void *)(uintptr_t)((uint64_t)fleeti_lds_get(lds, word + 1) << 32 |
+                                     fleeti_lds_get(lds, word));
+}
+FLEET_DEVICE uint32_t fleeti_fetches_trigger(const fleeti_worker *w)
+{
+    return fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC;
+}
+/* By the first wave, when a descriptor is in the next slot: begins to fetch its first notify record, and the trigger of
+   that, which may arrive while the tile runs. */
+FLEET_DEVICE void fleeti_slot_fetch_notify(fleeti_worker *w)
+{
+    const uint32_t slot = FLEETI_SLOT(w->number);
+    FLEETI_ROLLED
+    for (uint32_t q = fleet_lane(); q < 2; q += fleet_wave_size()) {
+        const uint32_t n = fleeti_lds_get(w->slots, slot + FLEETI_WORD(n_waits)) >> 16;
+        const uint32_t at = n ? fleeti_lds_get(w->slots, slot + FLEETI_WORD(notifies)) : 0;
+        const void *from = fleeti_notifies_of(w) + at;
+        if (q && !fleeti_fetches_trigger(w)) continue;
+        if (q)
+            from =
+                (const fleeti_trigger *)fleeti_lds_get_address(w->slots, FLEETI_TRIGGERS_WORD) + at;
+        fleeti_async_copy_begin(&w->inbound, w->slots,
+                                q ? FLEETI_SLOT_TRIGGER(w->number) : slot + FLEETI_SLOT_NOTIFY,
+                                from);
+    }
+}
+/* By a wave: fetches descriptor `index` to the next slot. */
+FLEET_DEVICE void fleeti_slot_fetch(fleeti_worker *w, uint32_t index)
+{
+    fleeti_fetch_task(w, FLEETI_SLOT(w->number), index);
+    if (fleet_lane() == 0) fleeti_lds_put(w->slots, FLEETI_SLOT_INDEX(w->number), index);
+}
+/* Completes the fetch, by the first wave, whose lanes began it. */
+FLEET_DEVICE void fleeti_slot_notify_fetched(fleeti_worker *w)
+{
+    if (fleeti_thread_wave(w->self) != 0) return;
+    FLEETI_ROLLED
+    for (uint32_t q = fleet_lane(); q < 2; q += fleet_wave_size()) {
+        if (q && !fleeti_fetches_trigger(w)) continue;
+        fleeti_async_copy_end(&w->inbound, w->slots,
+                              q ? FLEETI_SLOT_TRIGGER(w->number - 1)
+                                : FLEETI_SLOT(w->number - 1) + FLEETI_SLOT_NOTIFY);
+    }
+    fleet_wave_barrier();
+}
+
+/* ==== >>residency: before the first tile, and after the last ================================== */
 
 /* Before the first tile every workgroup is counted on the chiplet where it runs. When all of them are counted, one
    checks that each chiplet has as many as the plan needs. No worker runs a task before that. The wait has a limit,
@@ -1840,358 +1992,217 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
     fleeti_rmw_device(&state->due.word, 0u - w->fixed->blocks);
 }
 
-/* ---- the task in hand ------------------------------------------------------------------------ */
+/* ==== >>symbols: what a tile may do to the run ================================================ */
 
-FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
+/* ---- early end of the run -------------------------------------------------------------------- */
+
+/* A tile stores the epoch of its step before it notifies. A wave that has seen the step event complete in an epoch knows
+   whether the run ends there, and no task of the next step begins before: all workers agree on the last step. */
+FLEET_DEVICE fleet_status fleet_finish(const fleet_ctx *ctx)
 {
-    fleet_ctx ctx;
-    const uint32_t level = FLEETI_TASK(w, level), slices = FLEETI_TASK(w, slices);
-    const uint32_t parts = FLEETI_LEVEL_IN(level) >= FLEET_LEVEL_CHIPLET;
-    const uint32_t alone = FLEETI_LEVEL_IN(level) == FLEETI_LEVEL_PART;
-    const uint32_t in_descriptor = alone || fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC;
-    for (uint32_t i = 0; i < FLEET_MAX_RANK; i++)
-        ctx.at[i] = (int32_t)fleeti_pinned_word(w->task, FLEETI_WORD(at) + i);
-    ctx.tile_index = !parts ? 0 : in_descriptor ? FLEETI_BATCH_IN(level) : w->fixed->worker;
-    ctx.tile_num = alone ? slices >> 16 : parts ? w->fixed->workers : 1;
-    ctx.slice = FLEETI_TASK(w, slice);
-    ctx.slices = alone ? slices & 0xffff : slices;
-    ctx.chiplet = w->fixed->chiplet;
-    ctx.chiplets = w->fixed->chiplets;
-    ctx.worker = w->fixed->worker;
-    ctx.workers = w->fixed->workers;
-    ctx.epoch = w->epoch + w->fixed->epoch_offset;
-    ctx.symbols = fleeti_state_of(w)->symbols;
-    ctx.step = fleeti_step_of(w);
-    ctx.task = FLEETI_TASK(w, id);
-    ctx.grid = FLEETI_TASK(w, grid);
-    ctx.group = w->group;
-    ctx.self = w->self;
-    ctx.pipeline = w->pipeline;
-    ctx.pipeline_tag = fleeti_pipeline_number(w);
-    ctx.pipeline_located = ctx.pipeline_stage = ctx.pipeline_use = 0;
-    ctx.registers = NULL, ctx.prefetched = 0;
-    if (w->group == FLEET_BLOCK) {
-        ctx.thread = fleet_thread_id();
-        ctx.threads = fleet_thread_count() - w->self.has_producer * fleet_wave_size();
-        ctx.lds = w->lds;
-        ctx.lds_bytes = w->fixed->lds_bytes;
-    } else {
-        ctx.thread = fleet_lane();
-        ctx.threads = fleet_wave_size();
-        ctx.lds_bytes = w->fixed->lds_bytes / fleeti_task_waves(w->self) & ~15u;
-        ctx.lds = (char *)w->lds + fleet_wave_id() * ctx.lds_bytes;
-    }
-    return ctx;
+    fleeti_state *state = fleeti_state_of_ctx(ctx);
+    if (!state->config.finish) return FLEET_ERROR_UNSUPPORTED;
+    /* Published to all workers by the notify of the task. Pairs: fleeti_finishes, fleeti_last_epoch (edge 25). */
+    fleeti_post64_device(&state->finish.word, 1 + ((uint64_t)ctx->epoch << 32));
+    return FLEET_OK;
 }
 
-FLEET_DEVICE int32_t fleet_extent(const fleet_ctx *ctx, uint32_t axis)
-{
-    return fleeti_shape_of(fleeti_state_of_ctx(ctx), ctx->grid, axis);
-}
+/* What the end of a step decides about the run. */
+#define FLEETI_STEP_GOES_ON 0u
+#define FLEETI_STEP_IS_LAST 1u
+#define FLEETI_STEP_FAILED 2u /* the wait for it has failed */
 
-FLEET_DEVICE void fleet_barrier(const fleet_ctx *ctx)
-{
-    if (ctx->group == FLEET_BLOCK)
-        fleeti_barrier(ctx->self);
-    else
-        fleet_wave_barrier();
-}
-
-FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n, float *lds)
-{
-    if (ctx->group == FLEET_BLOCK) fleeti_reduce_add(ctx->self, sum, n, lds);
-}
-
-/* Whether the task is outside its grid's shape in this step. An absent task waits and notifies as others do, so that all
-   counts are those of the bucket, but no tile runs. 2: the grid has vanished. */
-FLEET_DEVICE uint32_t fleeti_is_absent(const fleeti_worker *w)
-{
-    const fleeti_state *state = fleeti_state_of(w);
-    const uint32_t grid = FLEETI_TASK(w, grid);
-    uint32_t vanished = 0, absent = (int32_t)FLEETI_TASK(w, slice) >=
-                                    fleeti_shape_of(state, grid, FLEET_MAX_RANK);
-    for (uint32_t i = 0; i < FLEET_MAX_RANK; i++) {
-        const int32_t extent = fleeti_shape_of(state, grid, i);
-        absent |= (int32_t)fleeti_pinned_word(w->task, FLEETI_WORD(at) + i) >= extent;
-        vanished |= extent == 0;
-    }
-    return absent && fleeti_schedule_of(w) != FLEETI_SINGLE_TASK ? 1 + vanished : 0;
-}
-/* The extent of a grid's first axis in this launch if its shape has a symbol; else `given`. */
-FLEET_DEVICE uint32_t fleeti_extent_now(const fleeti_worker *w, uint32_t grid, uint32_t given)
+/* By all lanes of a wave, where a launch may end early, and before the next step: waits until all workers have ended
+   this one. worker: of a failure. */
+FLEET_DEVICE uint32_t fleeti_finishes(const fleeti_worker *w, uint32_t worker)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
-    const fleeti_grid *g = (const fleeti_grid *)((const char *)plan + plan->grids) + grid;
-    if (!g->guarded) return given;
-    return (uint32_t)fleeti_shape_of(fleeti_state_of(w), grid, 0);
-}
-
-/* A value of a run-time tensor, loaded past the L1 (edge 10): its writer released it before the arrival that this
-   wave has observed, by the old value of its own arrival or by an acquire. */
-FLEET_DEVICE uint32_t fleeti_tensor_value(const fleeti_worker *w, uint32_t tensor, uint32_t index)
-{
-    return fleet_load_relaxed_device(fleeti_state_of(w)->config.tensors[tensor] + index);
-}
-
-/* The same for an index. A value that was changed after it was checked stays inside the plan. */
-FLEET_DEVICE uint32_t fleeti_tensor_within(const fleeti_worker *w, const fleeti_runtime_map *m,
-                                           uint32_t index)
-{
-    const uint32_t value = fleeti_tensor_value(w, m->tensor, index);
-    return value < m->bound ? value : m->bound;
-}
-
-/* Whether the grid of a task that has FLEETI_MAPPED has run-time maps; else it has a symbol that tasks cut. */
-FLEET_DEVICE uint32_t fleeti_has_maps(const fleeti_worker *w)
-{
-    const fleet_plan *plan = fleeti_plan_of(w);
-    const fleeti_grid *grids = (const fleeti_grid *)((const char *)plan + plan->grids);
-    return fleeti_uniform(grids[FLEETI_TASK(w, grid)].n_maps) != 0;
-}
-/* The same for tasks that a run-time tensor names, once their events are complete: those from the tensor's last
-   value on are absent in this step. Where tasks cut a symbol, those outside the shape are absent that are so now: before,
-   only an answer that the task is absent was final. */
-FLEET_DEVICE uint32_t fleeti_is_missing(const fleeti_worker *w)
-{
-    const fleet_plan *plan = fleeti_plan_of(w);
-    const char *block = (const char *)plan;
-    const fleeti_grid *grid = (const fleeti_grid *)(block + plan->grids) + FLEETI_TASK(w, grid);
-    const fleeti_runtime_map *maps =
-        (const fleeti_runtime_map *)(block + plan->maps) + grid->first_map;
-    uint32_t missing = 0;
-    FLEETI_ROLLED
-    for (uint32_t k = 0; k < grid->n_maps && fleeti_schedule_of(w) != FLEETI_SINGLE_TASK; k++)
-        if (maps[k].kind == FLEETI_MAP_EXISTS)
-            missing |= FLEETI_TASK(w, at) >=
-                       fleeti_uniform(fleeti_tensor_value(w, maps[k].tensor, maps[k].values - 1));
-    if (!grid->n_maps) missing |= fleeti_uniform(fleeti_is_absent(w));
-    return missing;
-}
-/* The tile to call. */
-FLEET_DEVICE uint32_t fleeti_tile_of(const fleeti_worker *w)
-{
-    return w->absent ? FLEETI_TILE_NONE : FLEETI_TASK(w, tile);
-}
-
-/* A run-time tensor holds a value that its map does not allow. index: FLEETI_TENSOR_SUM if the value is the sum of
-   all. */
-FLEET_DEVICE void fleeti_tensor_failed(const fleeti_worker *w, uint32_t tensor, uint32_t index,
-                                       uint32_t value)
-{
+    fleeti_state *state = fleeti_state_of(w);
+    const fleeti_event *step =
+        (const fleeti_event *)((const char *)plan + plan->events) + plan->step_event;
+    const uint32_t target =
+        ((const uint32_t *)((const char *)plan + plan->targets))[step->first_target];
     fleeti_wait_diagnostics seen;
-    seen.status = FLEET_ERROR_TENSOR_VALUE;
-    seen.counter = tensor, seen.found = index, seen.expected = value;
-    fleeti_record_failure(fleeti_state_of(w), w->fixed->id, FLEETI_TASK(w, id), w->epoch, seen, 0);
-    fleeti_drain(); /* publishes the record before this wave makes the remaining arrivals */
-}
-
-/* The notifies of gather edges at the event of a COUNTS map in this launch. ~0u: not known yet, since a run-time
-   tensor tells which of the gathering tasks exist. */
-FLEET_DEVICE uint32_t fleeti_gathered(const fleeti_worker *w, const fleeti_runtime_map *counts)
-{
-    const fleet_plan *plan = fleeti_plan_of(w);
-    const char *block = (const char *)plan;
-    const fleeti_runtime_map *maps = (const fleeti_runtime_map *)(block + plan->maps);
-    const fleeti_grid *grids = (const fleeti_grid *)(block + plan->grids);
-    uint32_t sum = 0;
-    FLEETI_ROLLED
-    for (uint32_t k = 0; k < plan->n_maps; k++) {
-        const fleeti_grid *grid = &grids[maps[k].grid];
-        if (maps[k].kind != FLEETI_MAP_GATHER || maps[k].first_element != counts->first_element)
-            continue;
-        for (uint32_t i = 0; i < grid->n_maps; i++)
-            if (maps[grid->first_map + i].kind == FLEETI_MAP_EXISTS) return ~0u;
-        sum += fleeti_extent_now(w, maps[k].grid, grid->count) * maps[k].values;
+    uint32_t tries = 0;
+    uint64_t since = 0;
+    seen.counter = step->counter, seen.expected = w->epoch * target;
+    for (;;) { /* loop 9 */
+        seen.found = fleeti_poll_device(fleeti_counters_of(w).device + step->counter);
+        if (!fleeti_any((int32_t)(seen.found - seen.expected) < 0)) break;
+        seen.status = fleeti_back_off(NULL, &state->config.watch, &tries, &since);
+        if (!fleeti_any((uint32_t)seen.status)) continue;
+        if (seen.status) fleeti_record_failure(state, worker, ~0u, w->epoch, seen, 0);
+        return FLEETI_STEP_FAILED;
     }
-    return sum;
+    /* Acquires what the tiles of the step have stored. Pair: fleet_finish (edge 25). */
+    fleeti_invalidate_device();
+    return fleeti_any(fleeti_poll64_device(&state->finish.word) ==
+                      1 + ((uint64_t)(w->epoch + w->fixed->epoch_offset) << 32))
+               ? FLEETI_STEP_IS_LAST
+               : FLEETI_STEP_GOES_ON;
 }
 
-/* By all threads of the group: checks what the task has left in run-time tensors before other tasks read it. Returns
-   1, in the thread that found it, for a value that its map does not allow. Ranges must begin at 0, or the tasks
-   below would belong to no element. Counts must add up to the notifies that come, or some element would complete too
-   early or never. */
-FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
+/* ---- symbols that the run sets --------------------------------------------------------------- */
+
+FLEET_HOST_DEVICE int32_t fleeti_extent_of(fleet_dim d, int32_t value)
 {
-    const fleet_plan *plan = fleeti_plan_of(w);
-    const char *block = (const char *)plan;
-    const fleeti_grid *grid = (const fleeti_grid *)(block + plan->grids) + FLEETI_TASK(w, grid);
-    const fleeti_runtime_map *maps =
-        (const fleeti_runtime_map *)(block + plan->maps) + grid->first_map;
-    uint32_t wrong = 0;
-    if (!fleeti_has_maps(w)) return 0;
-    /* Publishes the stores of each wave to the wave that checks, over the barrier: they are in the L2. Pair: the
-       loads past the L1 in fleeti_tensor_value (edge 10). */
+    int64_t v = d.add + (d.symbol ? d.mul * value : 0);
+    return v < 0 ? 0 : (int32_t)(v / d.div);
+}
+
+/* By all threads of the group: sets a symbol, and the extents that have it, in place. No task that looks at them runs
+   at the same time (fleet.h, >>symbols). Published to all workers by the notify of the task. Pairs: fleeti_finishes,
+   fleeti_last_epoch or, after a cut, the wait of the task that looks, or of an earlier one where the grid is settled; then
+   fleeti_shape_of (edge 28). */
+FLEET_DEVICE void fleeti_set_symbol_now(const fleet_ctx *ctx, uint32_t symbol, int32_t value)
+{
+    fleeti_state *state = fleeti_state_of_ctx(ctx);
+    const fleet_plan *plan = state->config.plan;
+    const fleeti_guard *guards = (const fleeti_guard *)((const char *)plan + plan->guards);
+    int32_t *shapes = state->config.shapes;
+    if (ctx->thread == 0)
+        fleet_store_relaxed_device((uint32_t *)(void *)&state->symbols[symbol], (uint32_t)value);
+    FLEETI_ROLLED
+    for (uint32_t i = ctx->thread; i < plan->n_grids * (FLEET_MAX_RANK + 1); i += ctx->threads) {
+        const uint32_t g = i / (FLEET_MAX_RANK + 1), k = i % (FLEET_MAX_RANK + 1);
+        const fleet_dim *d = k < FLEET_MAX_RANK ? &guards[g].extent[k] : &guards[g].slices;
+        if (d->symbol == symbol + 1)
+            fleet_store_relaxed_device((uint32_t *)(void *)&shapes[FLEETI_SHAPE * g + k],
+                                       (uint32_t)fleeti_extent_of(*d, value));
+    }
+    /* For all threads of the task, over the barrier: this wave's stores are where fleet_symbol_now loads. */
     fleeti_drain();
-    if (w->group == FLEET_BLOCK)
-        fleeti_barrier(w->self);
-    else
+}
+
+/* The task of a worker ends the run with the status of `seen`. epoch: of the state. */
+FLEET_DEVICE void fleeti_task_ends_run(fleeti_state *state, uint32_t worker, uint32_t task,
+                                       uint32_t epoch, fleeti_wait_diagnostics seen)
+{
+    const uint32_t bucket = fleet_load_relaxed_device(&state->bucket.word);
+    epoch += fleet_load_relaxed_device(&state->bucket_epoch[bucket]) -
+             fleet_load_relaxed_device(&state->epoch.word);
+    fleeti_record_failure(state, worker, task, epoch, seen, 0);
+}
+FLEET_DEVICE uint32_t fleeti_worker_of_ctx(const fleet_ctx *ctx)
+{
+    return fleeti_state_of_ctx(ctx)->config.plan->worker_base[ctx->chiplet] + ctx->worker;
+}
+FLEET_DEVICE void fleeti_tile_ends_run(const fleet_ctx *ctx, fleeti_wait_diagnostics seen)
+{
+    fleeti_task_ends_run(fleeti_state_of_ctx(ctx), fleeti_worker_of_ctx(ctx), ctx->task, ctx->epoch,
+                         seen);
+}
+
+FLEET_DEVICE int32_t fleet_symbol_now(const fleet_ctx *ctx, uint32_t symbol)
+{
+    return (int32_t)fleet_load_relaxed_device(
+        (const uint32_t *)(const void *)(ctx->symbols + symbol));
+}
+
+/* cuts: for the rest of the step. */
+FLEET_DEVICE fleet_status fleeti_set_symbol_in(const fleet_ctx *ctx, uint32_t symbol, int32_t value,
+                                               uint32_t cuts)
+{
+    fleeti_state *state = fleeti_state_of_ctx(ctx);
+    const fleet_plan *plan = state->config.plan;
+    const fleeti_grid *grid = (const fleeti_grid *)((const char *)plan + plan->grids) + ctx->grid;
+    const fleeti_symbol *s = (const fleeti_symbol *)((const char *)plan + plan->symbols) + symbol;
+    int32_t before;
+    if (symbol >= plan->n_symbols || !((cuts ? grid->cuts : grid->writes) >> symbol & 1))
+        return FLEET_ERROR_ARGUMENT;
+    before = fleet_symbol_now(ctx, symbol);
+    if (value < s->min || value > s->max || (cuts && value > before)) {
+        fleeti_wait_diagnostics seen = fleeti_no_event(FLEET_ERROR_SYMBOL_RANGE);
+        seen.counter = symbol, seen.found = (uint32_t)value, seen.expected = (uint32_t)before;
+        if (ctx->thread == 0) fleeti_tile_ends_run(ctx, seen);
+        fleet_barrier(ctx); /* the first record stays, so no other thread may fail before */
+        return FLEET_ERROR_SYMBOL_RANGE;
+    }
+    fleet_barrier(ctx); /* all threads have read `before` */
+    if (value != before) fleeti_set_symbol_now(ctx, symbol, value);
+    fleet_barrier(ctx);
+    return FLEET_OK;
+}
+FLEET_DEVICE fleet_status fleet_next_symbol(const fleet_ctx *ctx, uint32_t symbol, int32_t value)
+{
+    return fleeti_set_symbol_in(ctx, symbol, value, 0);
+}
+FLEET_DEVICE fleet_status fleet_cut_symbol(const fleet_ctx *ctx, uint32_t symbol, int32_t value)
+{
+    return fleeti_set_symbol_in(ctx, symbol, value, 1);
+}
+
+/* ---- waits in tiles -------------------------------------------------------------------------- */
+
+/* fleet_idle, also until *near is not near_seen: a word of device memory, or null. */
+FLEET_DEVICE fleet_status fleeti_idle_until(const fleet_ctx *ctx, const uint32_t *word,
+                                            uint32_t seen, const uint32_t *near, uint32_t near_seen)
+{
+    fleeti_state *state = fleeti_state_of_ctx(ctx);
+    uint32_t status = FLEET_OK;
+    fleet_barrier(ctx); /* all threads have read the result of the last broadcast */
+    if (ctx->thread < fleet_wave_size()) {
+        fleet_watch watch = state->config.watch;
+        uint32_t tries = 0, idles = 0;
+        uint64_t since = 0;
+        watch.limit_ticks = 0;
+        /* A look at first, too: the word may have changed each time that the caller comes here. */
+        status = fleeti_first((uint32_t)fleeti_check_watch(&watch, NULL, tries, &since));
+        /* loop 10 */
+        while (!status && fleeti_first(fleeti_poll_system(word)) == seen &&
+               !(near && fleeti_first(fleeti_poll_device(near)) != near_seen)) {
+            if (!idles && ctx->thread == 0)
+                fleeti_post64_device(&state->idle.word, FLEETI_IDLE_NOW);
+            idles = 1;
+            fleeti_pause_outside(&tries);
+            if (tries % 64 == 0)
+                status = fleeti_first((uint32_t)fleeti_check_watch(&watch, NULL, tries, &since));
+        }
+        /* Before any wait of the run is late again. Pair: fleeti_check_watch (edge 30). */
+        since = 0;
+        if (idles && ctx->thread == 0)
+            fleeti_post64_device(&state->idle.word, fleeti_limit_clock(&since));
+        /* Acquires what the host wrote before it changed the word, for all lanes: lane 0's poll decides. Pair: fleet_wake
+           (edge 29). */
+        fleeti_invalidate_system();
         fleet_wave_barrier();
-    if (w->group == FLEET_BLOCK && fleeti_thread_wave(w->self) != 0) return 0;
-    FLEETI_ROLLED
-    for (uint32_t k = 0; k < grid->n_maps; k++) {
-        const fleeti_runtime_map *m = &maps[k];
-        const uint32_t row = m->kind == FLEETI_MAP_GATHER ? FLEETI_TASK(w, at) * m->values : 0;
-        uint32_t bound = m->bound, sum = 0, expected;
-        if (m->kind == FLEETI_MAP_EXISTS) continue;
-        if (m->kind == FLEETI_MAP_RANGES) bound = fleeti_extent_now(w, m->grid, bound);
-        FLEETI_ROLLED
-        for (uint32_t i = fleet_lane(); i < m->values; i += fleet_wave_size()) {
-            const uint32_t value = fleeti_tensor_value(w, m->tensor, row + i);
-            uint32_t least = 0, most = bound;
-            if (m->kind == FLEETI_MAP_RANGES && i == 0) most = 0;
-            if (m->kind == FLEETI_MAP_RANGES && i) least = fleeti_tensor_value(w, m->tensor, i - 1);
-            sum += value;
-            /* The lane that checks the value before this one reports it if that one is above the bound. */
-            if (wrong || (value <= most && (value >= least || least > bound))) continue;
-            fleeti_tensor_failed(w, m->tensor, row + i, value);
-            wrong = 1;
-        }
-        if (m->kind != FLEETI_MAP_COUNTS || fleeti_any(wrong)) continue;
-        sum = fleeti_wave_sum(sum);
-        expected = fleeti_gathered(w, m);
-        if (expected == ~0u || sum == expected) continue;
-        wrong = fleet_lane() == 0;
-        if (wrong) fleeti_tensor_failed(w, m->tensor, FLEETI_TENSOR_SUM, sum);
+        if (status == FLEET_ERROR_ABORTED && ctx->thread == 0)
+            fleeti_tile_ends_run(ctx, fleeti_no_event(FLEET_ERROR_ABORTED));
     }
-    return wrong;
+    if (ctx->group == FLEET_BLOCK) return (fleet_status)fleeti_broadcast(ctx->self, status, 1);
+    return (fleet_status)fleeti_first(status);
+}
+FLEET_DEVICE fleet_status fleet_idle(const fleet_ctx *ctx, const uint32_t *word, uint32_t seen)
+{
+    return fleeti_idle_until(ctx, word, seen, NULL, 0);
 }
 
-/* ---- tasks handed out by a scheduler or a queue ---------------------------------------------- */
-
-/* What tells whether a task may run. */
-typedef struct fleeti_pending {
-    uint32_t index; /* descriptor; ~0: none */
-    uint32_t waits, n_waits;
-    uint32_t info;     /* FLEETI_PENDING_... | acquire << 4 | batch << 8 */
-    fleeti_wait first; /* kept here: it is mostly the only one, and every poll empties the L1 */
-} fleeti_pending;
-#define FLEETI_PENDING_WAVE 1u
-#define FLEETI_PENDING_CHIPLET 2u
-#define FLEETI_PENDING_END 4u
-
-/* From these words of a fleet_task. */
-FLEET_DEVICE uint32_t fleeti_pending_info(uint32_t level, uint32_t tile)
+FLEET_DEVICE fleet_status fleet_await_flagged(const fleet_ctx *ctx, const fleet_quad *from,
+                                              uint32_t flag, uint32_t peer, fleet_quad *words)
 {
-    return (FLEETI_LEVEL_IN(level) == FLEET_LEVEL_WAVE ? FLEETI_PENDING_WAVE : 0) |
-           (FLEETI_LEVEL_IN(level) == FLEET_LEVEL_CHIPLET ? FLEETI_PENDING_CHIPLET : 0) |
-           (tile == FLEETI_TILE_NONE ? FLEETI_PENDING_END : 0) | FLEETI_ACQUIRE_IN(level) << 4 |
-           FLEETI_BATCH_IN(level) << 8;
-}
-FLEET_DEVICE void fleeti_pending_load(fleeti_pending *slot, const fleeti_worker *w, uint32_t index)
-{
-    const fleet_task *t = fleeti_tasks_of(w) + index;
-    slot->index = index;
-    slot->waits = t->waits;
-    slot->n_waits = t->n_waits;
-    /* A task without waits gets the first record of all, and does not use it. */
-    slot->first = fleeti_waits_of(w)[t->n_waits ? t->waits : 0];
-    slot->info =
-        fleeti_pending_info(((const fleeti_any4 *)(const void *)t)[FLEETI_WORD(level)], t->tile);
-}
-
-/* Polls a task's events once in this epoch, each `step`th counter of each record from `from` on. Does not wait, and
-   does not acquire. */
-FLEET_DEVICE uint32_t fleeti_pending_ready(const fleeti_pending *slot, const fleeti_worker *w,
-                                           uint32_t epoch, uint32_t from, uint32_t step,
-                                           fleeti_wait_diagnostics *seen)
-{
-    fleeti_counters c = fleeti_counters_of(w);
-    fleeti_wait r = slot->first;
-    FLEETI_ROLLED
-    for (uint32_t i = 0; i < slot->n_waits; i++) {
-        if (i) r = fleeti_waits_of(w)[slot->waits + i];
-        uint32_t want = (r.count & FLEETI_PREVIOUS ? epoch - 1 : epoch) * r.target;
-        FLEETI_ROLLED
-        for (uint32_t k = from; k < (r.count & ~FLEETI_PREVIOUS); k += step) {
-            uint32_t counter = r.counter + k * r.stride;
-            uint32_t value = counter & FLEETI_SYSTEM
-                                 ? fleeti_poll_system(*c.system + (counter & ~FLEETI_SYSTEM))
-                                 : fleeti_poll_device(c.device + counter);
-            if ((int32_t)(value - want) >= 0) continue;
-            seen->counter = counter, seen->found = value, seen->expected = want;
-            return 0;
-        }
-    }
-    return 1;
-}
-
-/* Fetches descriptor `index` to LDS, to word `to` of the slots, by all lanes of a wave. */
-FLEET_DEVICE void fleeti_fetch_begin(fleeti_worker *w, uint32_t to, uint32_t index)
-{
-    const fleet_task *task = fleeti_tasks_of(w) + index;
-    fleet_wave_barrier(); /* all lanes have read what was there */
-    FLEETI_ROLLED
-    for (uint32_t q = fleet_lane(); q < 4; q += fleet_wave_size())
-        fleeti_async_copy_begin(&w->inbound, w->slots, to + q * 4,
-                                (const fleeti_quad *)(const void *)task + q);
-}
-FLEET_DEVICE void fleeti_fetch_end(fleeti_worker *w, uint32_t to)
-{
-    FLEETI_ROLLED
-    for (uint32_t q = fleet_lane(); q < 4; q += fleet_wave_size())
-        fleeti_async_copy_end(&w->inbound, w->slots, to + q * 4);
-    fleet_wave_barrier();
-}
-FLEET_DEVICE void fleeti_fetch_task(fleeti_worker *w, uint32_t to, uint32_t index)
-{
-    fleeti_fetch_begin(w, to, index);
-    fleeti_fetch_end(w, to);
-}
-
-/* An address in two words. */
-FLEET_DEVICE void fleeti_lds_put_address(fleeti_lds lds, uint32_t word, const void *address)
-{
-    const uint64_t at = (uint64_t)(uintptr_t)address;
-    fleeti_lds_put(lds, word, (uint32_t)at);
-    fleeti_lds_put(lds, word + 1, (uint32_t)(at >> 32));
-}
-FLEET_DEVICE const void *fleeti_lds_get_address(fleeti_lds lds, uint32_t word)
-{
-    return (const void *)(uintptr_t)((uint64_t)fleeti_lds_get(lds, word + 1) << 32 |
-                                     fleeti_lds_get(lds, word));
-}
-FLEET_DEVICE uint32_t fleeti_fetches_trigger(const fleeti_worker *w)
-{
-    return fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC;
-}
-/* By the first wave, when a descriptor is in the next slot: begins to fetch its first notify record, and the trigger of
-   that, which may arrive while the tile runs. */
-FLEET_DEVICE void fleeti_slot_fetch_notify(fleeti_worker *w)
-{
-    const uint32_t slot = FLEETI_SLOT(w->number);
-    FLEETI_ROLLED
-    for (uint32_t q = fleet_lane(); q < 2; q += fleet_wave_size()) {
-        const uint32_t n = fleeti_lds_get(w->slots, slot + FLEETI_WORD(n_waits)) >> 16;
-        const uint32_t at = n ? fleeti_lds_get(w->slots, slot + FLEETI_WORD(notifies)) : 0;
-        const void *from = fleeti_notifies_of(w) + at;
-        if (q && !fleeti_fetches_trigger(w)) continue;
-        if (q)
-            from =
-                (const fleeti_trigger *)fleeti_lds_get_address(w->slots, FLEETI_TRIGGERS_WORD) + at;
-        fleeti_async_copy_begin(&w->inbound, w->slots,
-                                q ? FLEETI_SLOT_TRIGGER(w->number) : slot + FLEETI_SLOT_NOTIFY,
-                                from);
+    fleeti_state *state = fleeti_state_of_ctx(ctx);
+    fleeti_wait_diagnostics seen;
+    uint32_t tries = 0;
+    uint64_t since = 0;
+    for (;;) { /* loop 11 */
+        /* Pair: fleet_store_flagged_system of that rank (edge 35). */
+        *words = fleet_load_flagged_system(from);
+        if (words->word[3] == flag) return FLEET_OK;
+        seen.status = fleeti_pause(from, &tries);
+        if (!seen.status && tries % 64 == 0)
+            seen.status = fleeti_check_watch(&state->config.watch,
+                                             state->config.links.own + FLEETI_PEER_STOP + peer,
+                                             tries, &since);
+        if (!seen.status) continue;
+        seen.counter = FLEETI_SYSTEM | (FLEETI_PEER_STOP + peer);
+        seen.found = words->word[3], seen.expected = flag;
+        fleeti_tile_ends_run(ctx, seen);
+        return seen.status;
     }
 }
-/* By a wave: fetches descriptor `index` to the next slot. */
-FLEET_DEVICE void fleeti_slot_fetch(fleeti_worker *w, uint32_t index)
-{
-    fleeti_fetch_task(w, FLEETI_SLOT(w->number), index);
-    if (fleet_lane() == 0) fleeti_lds_put(w->slots, FLEETI_SLOT_INDEX(w->number), index);
-}
-/* Completes the fetch, by the first wave, whose lanes began it. */
-FLEET_DEVICE void fleeti_slot_notify_fetched(fleeti_worker *w)
-{
-    if (fleeti_thread_wave(w->self) != 0) return;
-    FLEETI_ROLLED
-    for (uint32_t q = fleet_lane(); q < 2; q += fleet_wave_size()) {
-        if (q && !fleeti_fetches_trigger(w)) continue;
-        fleeti_async_copy_end(&w->inbound, w->slots,
-                              q ? FLEETI_SLOT_TRIGGER(w->number - 1)
-                                : FLEETI_SLOT(w->number - 1) + FLEETI_SLOT_NOTIFY);
-    }
-    fleet_wave_barrier();
-}
+
+/* ==== >>pipeline: weights, copied ahead ======================================================= */
+
 /* ---- weight pipeline: consumer side ---------------------------------------------------------- */
 
 /* Whether the producer has begun the task's stages, and where. Pair: the store in fleeti_producer_begin_task (edge
@@ -4647,7 +4658,7 @@ FLEET_DEVICE uint32_t fleeti_claim_state(const fleet_run *run, fleeti_state *sta
 }
 
 /* One workgroup, before the run in stream order: counts the launch's workgroups as due and, if no others were, opens
-   the run for them (see >>worker, residency check). trace: for the records; null: none. The end of this kernel
+   the run for them (see >>residency). trace: for the records; null: none. The end of this kernel
    publishes its stores to the next one. */
 FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
 {
