@@ -44,7 +44,7 @@ compile/two_units_mixed compile/nvcc/fleet_device plan/* model/finish model/post
 host/arguments host/claims host/events.both host/images host/machine host/memory_model.model host/messages.both
 host/ring.* host/serving host/shapes.tsan host/steps.both host/stream.both host/bench_compare.sh host/find_the_bug.sh
 host/kernel_handle.sh examples/cpp17/* qwen3/checkpoint qwen3/draw qwen3/fixture qwen3/tokenizer serve/program
-serve/request serve/server cuda/01_* cuda/events amalgamated/* readme/*
+serve/request serve/server cuda/01_* cuda/events amalgamated/[du]* amalgamated/c11/* readme/*
 """.split()
 QUICK_ON_AMD = ["hip/01_*", "hip/events"]  # where the machine has a hipcc of its own
 
@@ -663,16 +663,19 @@ def isa(t: Table) -> None:
 
 
 def amalgamated(t: Table) -> None:
-    out, first = "tests/build/amalgamated", example_files()[0]
-    t.texts[f"{out}/first.c"] = re.sub(r'#include "fleet(_device|_sched)?\.h"', '#include "fleet_all.h"',
-                                       text_of(first))
-    deciding = [*HEADERS, first, "amalgamate.sh"]
+    """The single file with two parts, in an example that uses none of them and in one that does."""
+    out, includes = "tests/build/amalgamated", r'#include "(?:parts/)?fleet(?:_\w+)?\.h"'
+    deciding = [*HEADERS, *PARTS, "amalgamate.sh"]
     t.check("deterministic", shell("amalgamate_twice"), roots=deciding)
-    for name, compiler in (("c11", ["gcc", *C11]), ("cpp17", ["g++", *CPP17])):
-        t.program(name,
-                  shell("example", "first", "build_run", f"{out}/first.{name}", *compiler, "-O2", *WARNINGS, f"-I{out}",
-                        f"{out}/first.c",
-                              *THREADS), needs=["amalgamated/deterministic"], roots=deciding)
+    t.check("unknown_part", shell("amalgamate_nothing"), roots=["amalgamate.sh"])
+    for path in [p for p in example_files() if stem(p)[:2] in ("01", "10")]:
+        name = stem(path)
+        t.texts[f"{out}/{name}.c"] = re.sub(includes, '#include "fleet_all.h"', text_of(path))
+        for language, compiler in (("c11", ["gcc", *C11]), ("cpp17", ["g++", *CPP17])):
+            t.program(f"{language}/{name}",
+                      shell("example", name, "build_run", f"{out}/{name}.{language}", *compiler, "-O1", *WARNINGS,
+                            f"-I{out}", f"{out}/{name}.c", *THREADS), needs=["amalgamated/deterministic"],
+                      roots=[*deciding, path])
 
 
 def readme(t: Table) -> None:

@@ -118,9 +118,24 @@ two_units() {
         g++ "$dir/implementation.o" "$dir/user.o" -pthread -lm -o "$dir/program" && "$dir/program"
 }
 
+# Twice the same bytes, in a file that all users may read and that includes nothing that is inside; at last with parts.
 amalgamate_twice() {
-    ./amalgamate.sh "$out/fleet_all.h" && ./amalgamate.sh "$out/again.h" &&
-        cmp "$out/fleet_all.h" "$out/again.h" && ! grep -E '^#include "fleet|^#.*__has_include.*stb_ds' "$out/fleet_all.h"
+    local words
+    umask 022
+    for words in "" "--with server,trace"; do
+        rm -f "$out/fleet_all.h"
+        # shellcheck disable=SC2086
+        [ "$(./amalgamate.sh $words "$out/fleet_all.h")" = "$out/fleet_all.h" ] &&
+            [ "$(stat -c %a "$out/fleet_all.h")" = 644 ] && ./amalgamate.sh $words "$out/again.h" &&
+            cmp "$out/fleet_all.h" "$out/again.h" &&
+            ! grep -E '^#include "fleet|^#.*__has_include.*stb_ds' "$out/fleet_all.h" || return
+    done
+}
+
+amalgamate_nothing() { # unknown parts
+    local text
+    ! text=$(./amalgamate.sh --with server,unknown "$out/none.h" 2>&1) &&
+        grep -q "no part is called 'unknown'; there are: .*server .*trace" <<<"$text" && [ ! -e "$out/none.h" ]
 }
 
 # Whether this run has the N-th of some jobs of which each run has a third; deep runs have all.
