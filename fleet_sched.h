@@ -5,7 +5,7 @@
        >>public           tiles, dispatch, kernels and the worker loop, topology, images and states, launch, failures,
                           sessions, events from the host, trace
        >>ranks            one graph over several devices
-       >>stays            launches that stay, symbols that the run sets, two plans in one launch
+       >>launches         launches that stay, symbols that the run sets, two plans in one launch
        >>layout           what a state and a trace hold in memory
        >>context          what a worker knows: descriptors in LDS, its place, the task in hand, run-time tensors
        >>residency        the check before the first tile, and how workgroups leave
@@ -328,7 +328,7 @@ typedef struct fleet_state_desc {
        0; virtual chiplets need none */
     uint32_t spare;
     const fleet_peers *peers;   /* of a plan for several ranks (>>ranks); copied. Default: none */
-    struct fleet_state *beside; /* a second plan's, in the same launches (>>stays). Default: none */
+    struct fleet_state *beside; /* a second plan's (>>launches). Default: none */
 } fleet_state_desc;
 
 fleet_state_desc fleet_state_desc_default(void);
@@ -549,7 +549,7 @@ fleet_status fleet_session_wait(fleet_session *session);
 size_t fleet_session_report(const fleet_session *session, char *text, size_t bytes);
 /* Waits for the stream, and frees all that the session holds. Closing it again does nothing. */
 void fleet_session_close(fleet_session *session);
-/* Closes it while a launch of another session stays (>>stays), for whose end fleet_session_close would wait: that session
+/* Closes it while a launch of another session stays (>>launches), for whose end fleet_session_close would wait: that session
    takes its memory over, and frees it when it is closed itself. FLEET_ERROR_MEMORY: the session is still open. */
 fleet_status fleet_session_leave(fleet_session *session, fleet_session *to);
 
@@ -651,7 +651,7 @@ FLEET_C_END
 FLEET_DEVICE fleet_status fleet_await_flagged(const fleet_ctx *ctx, const fleet_quad *from,
                                               uint32_t flag, uint32_t peer, fleet_quad *words);
 
-/* ==== >>stays: launches that stay ============================================================= */
+/* ==== >>launches: that stay, and of two plans ================================================= */
 
 /* ---- symbols that the run sets, launches that stay ------------------------------------------- */
 
