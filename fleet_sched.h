@@ -16,7 +16,7 @@
        >>dynamic          arrivals push to ready rings and idle workers pop
        >>loop             the worker loop: start, next task, wait, tile, notify
        >>record           what FLEET_TRACE adds to the loop: when each task ran
-       >>implementation   host code: launch, report
+       >>implementation   host code, in the order of >>public
 
    Turns a plan (fleet.h) and your tile functions into a megakernel. The kernel stays yours: the worker loop is a
    macro that you put where the tasks are to run. A plan names its schedule:
@@ -4575,7 +4575,7 @@ FLEET_DEVICE void fleeti_trace_leave(const fleeti_worker *w)
 #include <string.h>
 #include <time.h>
 
-/* ---- launch: helper kernels ------------------------------------------------------------------ */
+/* ---- helper kernels -------------------------------------------------------------------------- */
 
 /* The smallest bucket that holds these values. */
 FLEET_DEVICE uint32_t fleeti_smallest_bucket(const fleet_plan *plan, const int32_t *values)
@@ -4752,7 +4752,7 @@ FLEET_THUNK1(fleeti_count_chiplets, uint32_t *)
 
 FLEET_C_BEGIN
 
-/* ---- launch: topology of the device ---------------------------------------------------------- */
+/* ---- host: topology -------------------------------------------------------------------------- */
 
 /* Every chiplet gets workgroups when there are many more of them than CUs. */
 static fleet_status fleeti_query_chiplets(uint32_t units, uint32_t *chiplets)
@@ -4801,7 +4801,7 @@ fleet_status fleet_topology_query_stream(fleet_topology *t, fleet_stream stream)
     return FLEET_OK;
 }
 
-/* ---- launch: images and states --------------------------------------------------------------- */
+/* ---- host: images ---------------------------------------------------------------------------- */
 
 fleet_status fleet_image_init(fleet_image *image, const fleet_plan *plan, void *device_memory,
                               fleet_stream stream)
@@ -4839,14 +4839,7 @@ void fleet_image_free(fleet_image *image)
     memset(image, 0, sizeof *image);
 }
 
-fleet_state_desc fleet_state_desc_default(void)
-{
-    fleet_state_desc d;
-    memset(&d, 0, sizeof d);
-    d.seed = 1;
-    d.first_epoch = FLEETI_TEST_START;
-    return d;
-}
+/* ---- host: memory of a state ----------------------------------------------------------------- */
 
 static size_t fleeti_lines(size_t bytes)
 {
@@ -4924,6 +4917,8 @@ size_t fleet_state_host_bytes(const fleet_plan *plan)
     return s.system + (plan->ranks > 1 ? 0 : fleeti_lines((size_t)plan->system_words * 4));
 }
 
+/* ---- host: ranks ----------------------------------------------------------------------------- */
+
 size_t fleet_peers_bytes(const fleet_plan *plan)
 {
     return plan && plan->ranks > 1 ? fleeti_lines((size_t)plan->system_words * 4) : 0;
@@ -4992,6 +4987,27 @@ static fleet_status fleeti_clear_peer_words(const fleet_state *s, uint32_t epoch
         if (s->peers.rank == i || s->peers.rank == FLEET_ALL_RANKS)
             status = fleet_to_device(s->peers.bases[i], words, bytes, stream);
     free(words);
+    return status;
+}
+
+/* ---- host: states ---------------------------------------------------------------------------- */
+
+fleet_state_desc fleet_state_desc_default(void)
+{
+    fleet_state_desc d;
+    memset(&d, 0, sizeof d);
+    d.seed = 1;
+    d.first_epoch = FLEETI_TEST_START;
+    return d;
+}
+
+/* Keeps the reason of a refused call for the report. */
+static fleet_status fleeti_refuse(fleet_state *s, fleet_status status, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(s->message, sizeof s->message, format, list);
+    va_end(list);
     return status;
 }
 
@@ -5080,16 +5096,6 @@ static uint32_t fleeti_debugged(void)
         if (strncmp(line, "TracerPid:", 10) == 0) traced = strtoul(line + 10, NULL, 10) != 0;
     fclose(f);
     return traced;
-}
-
-/* Keeps the reason of a refused call for the report. */
-static fleet_status fleeti_refuse(fleet_state *s, fleet_status status, const char *format, ...)
-{
-    va_list list;
-    va_start(list, format);
-    vsnprintf(s->message, sizeof s->message, format, list);
-    va_end(list);
-    return status;
 }
 
 /* Whether a state with this plan may have the other one beside it. */
@@ -5308,88 +5314,90 @@ void fleet_state_free(fleet_state *s)
     memset(s, 0, sizeof *s);
 }
 
-/* ---- launch: memory of traces ---------------------------------------------------------------- */
+/* ---- host: symbols and tensors --------------------------------------------------------------- */
 
-fleet_trace_desc fleet_trace_desc_default(void)
+static const char *fleeti_symbol_name(const fleet_plan *plan, uint32_t symbol)
 {
-    fleet_trace_desc d;
-    memset(&d, 0, sizeof d);
-    d.records = 1024;
-    return d;
+    return (const char *)plan + fleeti_symbols_of(plan)[symbol].name;
 }
 
-/* The offset of the records. */
-static size_t fleeti_trace_records_at(const fleet_plan *plan)
+static const char *fleeti_tensor_name(const fleet_plan *plan, uint32_t tensor)
 {
-    return sizeof(fleeti_trace) + fleeti_lines(plan->total_workers * sizeof(fleeti_trace_row));
-}
-static size_t fleeti_trace_size(const fleet_trace *trace)
-{
-    return fleeti_trace_records_at(trace->plan) +
-           (size_t)trace->plan->total_workers * trace->records * sizeof(fleeti_trace_record);
+    return (const char *)plan + fleeti_plan_tensors(plan)[tensor].name;
 }
 
-static uint32_t fleeti_may_trace(uint32_t records)
+static fleet_status fleeti_check_bound(fleet_state *s)
 {
-    return records && records <= FLEETI_MAX_INDEX;
+    const fleet_plan *plan;
+    if (!s || !s->image.plan) return FLEET_ERROR_NULL;
+    plan = s->image.plan;
+    for (uint32_t i = 0; i < plan->n_symbols; i++)
+        if (!(s->bound_symbols >> i & 1))
+            return fleeti_refuse(s, FLEET_ERROR_SYMBOL_UNBOUND,
+                                 "symbol %s has no value: fleet_bind before the first launch",
+                                 fleeti_symbol_name(plan, i));
+    for (uint32_t i = 0; i < plan->n_tensors; i++)
+        if (!(s->bound_tensors[i / 32] >> i % 32 & 1))
+            return fleeti_refuse(s, FLEET_ERROR_TENSOR_UNBOUND,
+                                 "run-time tensor %s has no memory: fleet_bind_tensor before the "
+                                 "first launch",
+                                 fleeti_tensor_name(plan, i));
+    return FLEET_OK;
 }
 
-size_t fleet_trace_bytes(const fleet_plan *plan, const fleet_trace_desc *desc)
+fleet_status fleet_bind_tensor(fleet_state *s, const char *tensor, int32_t *memory,
+                               fleet_stream stream)
 {
-    fleet_trace trace;
-    trace.plan = plan;
-    trace.records = desc ? desc->records : fleet_trace_desc_default().records;
-    return plan && fleeti_may_trace(trace.records) ? fleeti_trace_size(&trace) : 0;
+    fleet_kernel_desc k = fleet_kernel_desc_default();
+    const fleet_plan *plan;
+    fleeti_state *device;
+    uint32_t i = 0;
+    void *args[3];
+    if (!s || !s->image.plan || !tensor || !memory) return FLEET_ERROR_NULL;
+    plan = s->image.plan;
+    while (i < plan->n_tensors && strcmp(fleeti_tensor_name(plan, i), tensor) != 0) i++;
+    if (i == plan->n_tensors)
+        return fleeti_refuse(s, FLEET_ERROR_NAME, "run-time tensor %s is not one of the plan",
+                             tensor);
+    s->bound_tensors[i / 32] |= 1u << i % 32;
+    s->message[0] = 0;
+    device = (fleeti_state *)(void *)s->device;
+    args[0] = &device, args[1] = &i, args[2] = &memory;
+    k.threads = 64;
+    k.stream = stream;
+    return fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_set_tensor), args, &k);
 }
 
-fleet_status fleet_trace_init(fleet_trace *trace, const fleet_plan *plan,
-                              const fleet_trace_desc *desc, void *device_memory,
-                              fleet_stream stream)
+fleet_status fleet_bind(fleet_state *s, const char *symbol, int64_t value, fleet_stream stream)
 {
-    const fleet_trace_desc d = desc ? *desc : fleet_trace_desc_default();
-    fleeti_trace header;
-    fleet_status status;
-    if (!trace) return FLEET_ERROR_NULL;
-    memset(trace, 0, sizeof *trace);
-    if (!plan || !device_memory) return FLEET_ERROR_NULL;
-    if (!fleeti_may_trace(d.records)) return FLEET_ERROR_ARGUMENT;
-    memset(&header, 0, sizeof header);
-    trace->plan = plan;
-    trace->device = device_memory;
-    trace->records = header.records = d.records;
-    header.first_step = d.first_step;
-    header.workers = plan->total_workers;
-    status = fleet_device_clear(device_memory, fleeti_trace_size(trace), stream);
-    if (!status) status = fleet_to_device(device_memory, &header, sizeof header, stream);
-    if (status) memset(trace, 0, sizeof *trace);
-    return status;
+    const fleet_plan *plan;
+    const fleeti_symbol *found;
+    fleet_kernel_desc k = fleet_kernel_desc_default();
+    fleeti_state *device;
+    uint32_t i = 0;
+    int32_t word = (int32_t)value;
+    void *args[3];
+    if (!s || !s->image.plan || !symbol) return FLEET_ERROR_NULL;
+    plan = s->image.plan;
+    while (i < plan->n_symbols && strcmp(fleeti_symbol_name(plan, i), symbol) != 0) i++;
+    found = fleeti_symbols_of(plan) + i;
+    if (i == plan->n_symbols || !found->at_launch)
+        return fleeti_refuse(s, FLEET_ERROR_NAME, "symbol %s %s", symbol,
+                             i < plan->n_symbols ? "was bound when the plan was built"
+                                                 : "is not one of the plan");
+    if (value < found->min || value > found->max)
+        return fleeti_refuse(s, FLEET_ERROR_SYMBOL_RANGE, "symbol %s is %lld, outside [%d, %d]",
+                             symbol, (long long)value, (int)found->min, (int)found->max);
+    s->bound_symbols |= 1u << i;
+    s->message[0] = 0;
+    device = (fleeti_state *)(void *)s->device;
+    args[0] = &device, args[1] = &i, args[2] = &word;
+    k.threads = 64;
+    k.stream = stream;
+    return fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_set_symbol), args, &k);
 }
 
-fleet_status fleet_trace_create(fleet_trace *trace, const fleet_plan *plan,
-                                const fleet_trace_desc *desc, fleet_stream stream)
-{
-    void *memory = NULL;
-    fleet_status status;
-    if (!trace) return FLEET_ERROR_NULL;
-    memset(trace, 0, sizeof *trace);
-    if (!plan) return FLEET_ERROR_NULL;
-    if (desc && !fleeti_may_trace(desc->records)) return FLEET_ERROR_ARGUMENT;
-    if ((status = fleet_device_alloc(&memory, fleet_trace_bytes(plan, desc)))) return status;
-    if ((status = fleet_trace_init(trace, plan, desc, memory, stream)))
-        fleet_device_free(memory);
-    else
-        trace->owned = 1;
-    return status;
-}
-
-void fleet_trace_free(fleet_trace *trace)
-{
-    if (!trace) return;
-    if (trace->owned) fleet_device_free(trace->device);
-    memset(trace, 0, sizeof *trace);
-}
-
-/* ---- launch: launches ------------------------------------------------------------------------ */
+/* ---- host: launches -------------------------------------------------------------------------- */
 
 #define FLEETI_DEFAULT_LIMIT_NS 10000000000ull
 #define FLEETI_DEFAULT_PEER_LIMIT_NS 600000000000ull
@@ -5547,87 +5555,6 @@ fleet_status fleet_run_prepare(fleet_state *s, const fleet_launch_desc *d, fleet
     return FLEET_OK;
 }
 
-static const char *fleeti_symbol_name(const fleet_plan *plan, uint32_t symbol)
-{
-    return (const char *)plan + fleeti_symbols_of(plan)[symbol].name;
-}
-
-static const char *fleeti_tensor_name(const fleet_plan *plan, uint32_t tensor)
-{
-    return (const char *)plan + fleeti_plan_tensors(plan)[tensor].name;
-}
-
-static fleet_status fleeti_check_bound(fleet_state *s)
-{
-    const fleet_plan *plan;
-    if (!s || !s->image.plan) return FLEET_ERROR_NULL;
-    plan = s->image.plan;
-    for (uint32_t i = 0; i < plan->n_symbols; i++)
-        if (!(s->bound_symbols >> i & 1))
-            return fleeti_refuse(s, FLEET_ERROR_SYMBOL_UNBOUND,
-                                 "symbol %s has no value: fleet_bind before the first launch",
-                                 fleeti_symbol_name(plan, i));
-    for (uint32_t i = 0; i < plan->n_tensors; i++)
-        if (!(s->bound_tensors[i / 32] >> i % 32 & 1))
-            return fleeti_refuse(s, FLEET_ERROR_TENSOR_UNBOUND,
-                                 "run-time tensor %s has no memory: fleet_bind_tensor before the "
-                                 "first launch",
-                                 fleeti_tensor_name(plan, i));
-    return FLEET_OK;
-}
-
-fleet_status fleet_bind_tensor(fleet_state *s, const char *tensor, int32_t *memory,
-                               fleet_stream stream)
-{
-    fleet_kernel_desc k = fleet_kernel_desc_default();
-    const fleet_plan *plan;
-    fleeti_state *device;
-    uint32_t i = 0;
-    void *args[3];
-    if (!s || !s->image.plan || !tensor || !memory) return FLEET_ERROR_NULL;
-    plan = s->image.plan;
-    while (i < plan->n_tensors && strcmp(fleeti_tensor_name(plan, i), tensor) != 0) i++;
-    if (i == plan->n_tensors)
-        return fleeti_refuse(s, FLEET_ERROR_NAME, "run-time tensor %s is not one of the plan",
-                             tensor);
-    s->bound_tensors[i / 32] |= 1u << i % 32;
-    s->message[0] = 0;
-    device = (fleeti_state *)(void *)s->device;
-    args[0] = &device, args[1] = &i, args[2] = &memory;
-    k.threads = 64;
-    k.stream = stream;
-    return fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_set_tensor), args, &k);
-}
-
-fleet_status fleet_bind(fleet_state *s, const char *symbol, int64_t value, fleet_stream stream)
-{
-    const fleet_plan *plan;
-    const fleeti_symbol *found;
-    fleet_kernel_desc k = fleet_kernel_desc_default();
-    fleeti_state *device;
-    uint32_t i = 0;
-    int32_t word = (int32_t)value;
-    void *args[3];
-    if (!s || !s->image.plan || !symbol) return FLEET_ERROR_NULL;
-    plan = s->image.plan;
-    while (i < plan->n_symbols && strcmp(fleeti_symbol_name(plan, i), symbol) != 0) i++;
-    found = fleeti_symbols_of(plan) + i;
-    if (i == plan->n_symbols || !found->at_launch)
-        return fleeti_refuse(s, FLEET_ERROR_NAME, "symbol %s %s", symbol,
-                             i < plan->n_symbols ? "was bound when the plan was built"
-                                                 : "is not one of the plan");
-    if (value < found->min || value > found->max)
-        return fleeti_refuse(s, FLEET_ERROR_SYMBOL_RANGE, "symbol %s is %lld, outside [%d, %d]",
-                             symbol, (long long)value, (int)found->min, (int)found->max);
-    s->bound_symbols |= 1u << i;
-    s->message[0] = 0;
-    device = (fleeti_state *)(void *)s->device;
-    args[0] = &device, args[1] = &i, args[2] = &word;
-    k.threads = 64;
-    k.stream = stream;
-    return fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_set_symbol), args, &k);
-}
-
 static fleet_status fleeti_check_trace(fleet_state *s, const fleet_launch_desc *d)
 {
     if (!d->trace) return FLEET_OK;
@@ -5768,6 +5695,8 @@ fleet_status fleet_launch_task(fleet_state *s, const fleet_launch_desc *d, fleet
     return run.single_task ? FLEET_OK : FLEET_ERROR_ARGUMENT;
 }
 
+/* ---- host: failures -------------------------------------------------------------------------- */
+
 static uint32_t fleeti_take_count(uint32_t *word)
 {
     uint32_t n = __atomic_load_n(word, __ATOMIC_ACQUIRE);
@@ -5804,12 +5733,6 @@ uint32_t fleet_state_epoch(const fleet_state *s)
     return s && s->host ? __atomic_load_n(&s->host->epoch, __ATOMIC_ACQUIRE) : 0;
 }
 
-void fleet_wake(uint32_t *word)
-{
-    /* Publishes what this thread wrote to the task that waits. Pair: fleet_idle (edge 29). */
-    __atomic_fetch_add(word, 1, __ATOMIC_RELEASE);
-}
-
 void fleet_state_abort(fleet_state *s)
 {
     /* Polled by fleeti_check_watch, and by workers that never wait (edge 15). */
@@ -5839,109 +5762,12 @@ fleet_status fleet_state_recover(fleet_state *s, fleet_stream stream)
     return fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_reset), args, &k);
 }
 
-/* ---- launch: events from the host ------------------------------------------------------------ */
-
-static uint64_t fleeti_now_ns(void)
-{
-    struct timespec now;
-    timespec_get(&now, TIME_UTC);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
+/* ---- host: report ---------------------------------------------------------------------------- */
 
 static uint32_t fleeti_host_word(const uint32_t *word)
 {
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
-
-static fleet_status fleeti_external(const fleet_state *s, int32_t event, uint32_t element,
-                                    uint32_t *word, uint32_t *target)
-{
-    const fleeti_event *v;
-    if (!s || !s->image.plan) return FLEET_ERROR_NULL;
-    if (event < 0 || (uint32_t)event >= s->image.plan->n_events) return FLEET_ERROR_HANDLE;
-    v = (const fleeti_event *)(const void *)((const char *)s->image.plan + s->image.plan->events) +
-        event;
-    if (element >= v->elements) return FLEET_ERROR_ARGUMENT;
-    *word = v->counter + element * v->stride;
-    *target = ((const uint32_t *)(const void *)((const char *)s->image.plan +
-                                                s->image.plan->targets))[v->first_target + element];
-    return FLEET_OK;
-}
-
-/* The counter in host memory, for events of system scope. */
-static fleet_status fleeti_external_host(const fleet_state *s, int32_t event, uint32_t element,
-                                         uint32_t **at, uint32_t *target)
-{
-    uint32_t word = 0;
-    fleet_status status = fleeti_external(s, event, element, &word, target);
-    if (status) return status;
-    if (!(word & FLEETI_SYSTEM)) return FLEET_ERROR_SCOPE;
-    *at = (uint32_t *)(void *)((char *)s->host + s->system) + (word & ~FLEETI_SYSTEM);
-    return FLEET_OK;
-}
-
-fleet_status fleet_event_notify(fleet_state *s, int32_t event, uint32_t element, uint32_t epoch)
-{
-    uint32_t *at = NULL, target = 0;
-    fleet_status status = fleeti_external_host(s, event, element, &at, &target);
-    if (!status && (int32_t)(__atomic_load_n(at, __ATOMIC_RELAXED) - (epoch - 1) * target) < 0)
-        return FLEET_ERROR_EPOCH;
-    /* Publishes what this thread wrote to the workgroup that waits. Pair: fleeti_invalidate_system (edge 16). */
-    if (!status) __atomic_fetch_add(at, 1, __ATOMIC_ACQ_REL);
-    return status;
-}
-
-fleet_status fleet_event_test(const fleet_state *s, int32_t event, uint32_t element, uint32_t epoch,
-                              uint32_t *done)
-{
-    uint32_t *at = NULL, target = 0;
-    fleet_status status;
-    if (!done) return FLEET_ERROR_NULL;
-    *done = 0;
-    status = fleeti_external_host(s, event, element, &at, &target);
-    /* Acquires what the notifying workgroup published. Pair: fleeti_write_back_system before its arrival (edge 16). */
-    if (!status) *done = (int32_t)(__atomic_load_n(at, __ATOMIC_ACQUIRE) - epoch * target) >= 0;
-    return status;
-}
-
-fleet_status fleet_event_wait(const fleet_state *s, int32_t event, uint32_t element, uint32_t epoch,
-                              uint64_t limit_ns)
-{
-    uint64_t waited = 0, last = fleeti_now_ns();
-    if (limit_ns > INT64_MAX && limit_ns != FLEET_LIMIT_NONE) return FLEET_ERROR_ARGUMENT;
-    for (;;) {
-        const uint64_t now = fleeti_now_ns();
-        uint32_t done = 0;
-        fleet_status status = fleet_event_test(s, event, element, epoch, &done);
-        if (status || done) return status;
-        if ((status = (fleet_status)fleeti_host_word(&s->host->status))) return status;
-        /* After a longer time the process, or this thread, has not run meanwhile. */
-        waited += now - last < FLEETI_LONGEST_LOOK_NS ? now - last : FLEETI_LONGEST_LOOK_NS;
-        last = now;
-        if (limit_ns != FLEET_LIMIT_NONE && waited > limit_ns) return FLEET_ERROR_TIMEOUT;
-        sched_yield(); /* a wave may need the processor */
-    }
-}
-
-fleet_status fleet_event_handle(const fleet_state *s, int32_t event, uint32_t element,
-                                fleet_event *out)
-{
-    uint32_t word = 0, target = 0;
-    fleet_status status;
-    if (!out) return FLEET_ERROR_NULL;
-    memset(out, 0, sizeof *out);
-    if ((status = fleeti_external(s, event, element, &word, &target))) return status;
-    out->words = word & FLEETI_SYSTEM ? (uint32_t *)(void *)((char *)s->host_device + s->system)
-                                      : (uint32_t *)(void *)(s->device + s->counters);
-    out->counter = word & ~FLEETI_SYSTEM;
-    out->target = target;
-    out->watch.stop = &((const fleeti_state *)(const void *)s->device)->stop.word;
-    out->watch.host_abort = &s->host_device->abort.word;
-    out->watch.limit_ticks = FLEETI_DEFAULT_LIMIT_NS / FLEETI_CLOCK_NS;
-    return FLEET_OK;
-}
-
-/* ---- report ---------------------------------------------------------------------------------- */
 
 /* The target of the element whose counter this is; 0: it is no counter of the plan. */
 static uint32_t fleeti_target_of(const fleet_plan *plan, uint32_t counter)
@@ -6166,7 +5992,7 @@ size_t fleet_state_report(const fleet_state *s, char *text, size_t bytes)
     return t.length;
 }
 
-/* ---- launch: sessions ------------------------------------------------------------------------ */
+/* ---- host: sessions -------------------------------------------------------------------------- */
 
 /* Before memory that fleet_session_alloc has returned. */
 struct fleeti_session_memory {
@@ -6336,6 +6162,190 @@ fleet_status fleet_session_leave(fleet_session *s, fleet_session *to)
     s->memory = NULL;
     fleet_session_close(s);
     return FLEET_OK;
+}
+
+/* ---- host: events ---------------------------------------------------------------------------- */
+
+static uint64_t fleeti_now_ns(void)
+{
+    struct timespec now;
+    timespec_get(&now, TIME_UTC);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static fleet_status fleeti_external(const fleet_state *s, int32_t event, uint32_t element,
+                                    uint32_t *word, uint32_t *target)
+{
+    const fleeti_event *v;
+    if (!s || !s->image.plan) return FLEET_ERROR_NULL;
+    if (event < 0 || (uint32_t)event >= s->image.plan->n_events) return FLEET_ERROR_HANDLE;
+    v = (const fleeti_event *)(const void *)((const char *)s->image.plan + s->image.plan->events) +
+        event;
+    if (element >= v->elements) return FLEET_ERROR_ARGUMENT;
+    *word = v->counter + element * v->stride;
+    *target = ((const uint32_t *)(const void *)((const char *)s->image.plan +
+                                                s->image.plan->targets))[v->first_target + element];
+    return FLEET_OK;
+}
+
+/* The counter in host memory, for events of system scope. */
+static fleet_status fleeti_external_host(const fleet_state *s, int32_t event, uint32_t element,
+                                         uint32_t **at, uint32_t *target)
+{
+    uint32_t word = 0;
+    fleet_status status = fleeti_external(s, event, element, &word, target);
+    if (status) return status;
+    if (!(word & FLEETI_SYSTEM)) return FLEET_ERROR_SCOPE;
+    *at = (uint32_t *)(void *)((char *)s->host + s->system) + (word & ~FLEETI_SYSTEM);
+    return FLEET_OK;
+}
+
+fleet_status fleet_event_notify(fleet_state *s, int32_t event, uint32_t element, uint32_t epoch)
+{
+    uint32_t *at = NULL, target = 0;
+    fleet_status status = fleeti_external_host(s, event, element, &at, &target);
+    if (!status && (int32_t)(__atomic_load_n(at, __ATOMIC_RELAXED) - (epoch - 1) * target) < 0)
+        return FLEET_ERROR_EPOCH;
+    /* Publishes what this thread wrote to the workgroup that waits. Pair: fleeti_invalidate_system (edge 16). */
+    if (!status) __atomic_fetch_add(at, 1, __ATOMIC_ACQ_REL);
+    return status;
+}
+
+fleet_status fleet_event_test(const fleet_state *s, int32_t event, uint32_t element, uint32_t epoch,
+                              uint32_t *done)
+{
+    uint32_t *at = NULL, target = 0;
+    fleet_status status;
+    if (!done) return FLEET_ERROR_NULL;
+    *done = 0;
+    status = fleeti_external_host(s, event, element, &at, &target);
+    /* Acquires what the notifying workgroup published. Pair: fleeti_write_back_system before its arrival (edge 16). */
+    if (!status) *done = (int32_t)(__atomic_load_n(at, __ATOMIC_ACQUIRE) - epoch * target) >= 0;
+    return status;
+}
+
+fleet_status fleet_event_wait(const fleet_state *s, int32_t event, uint32_t element, uint32_t epoch,
+                              uint64_t limit_ns)
+{
+    uint64_t waited = 0, last = fleeti_now_ns();
+    if (limit_ns > INT64_MAX && limit_ns != FLEET_LIMIT_NONE) return FLEET_ERROR_ARGUMENT;
+    for (;;) {
+        const uint64_t now = fleeti_now_ns();
+        uint32_t done = 0;
+        fleet_status status = fleet_event_test(s, event, element, epoch, &done);
+        if (status || done) return status;
+        if ((status = (fleet_status)fleeti_host_word(&s->host->status))) return status;
+        /* After a longer time the process, or this thread, has not run meanwhile. */
+        waited += now - last < FLEETI_LONGEST_LOOK_NS ? now - last : FLEETI_LONGEST_LOOK_NS;
+        last = now;
+        if (limit_ns != FLEET_LIMIT_NONE && waited > limit_ns) return FLEET_ERROR_TIMEOUT;
+        sched_yield(); /* a wave may need the processor */
+    }
+}
+
+fleet_status fleet_event_handle(const fleet_state *s, int32_t event, uint32_t element,
+                                fleet_event *out)
+{
+    uint32_t word = 0, target = 0;
+    fleet_status status;
+    if (!out) return FLEET_ERROR_NULL;
+    memset(out, 0, sizeof *out);
+    if ((status = fleeti_external(s, event, element, &word, &target))) return status;
+    out->words = word & FLEETI_SYSTEM ? (uint32_t *)(void *)((char *)s->host_device + s->system)
+                                      : (uint32_t *)(void *)(s->device + s->counters);
+    out->counter = word & ~FLEETI_SYSTEM;
+    out->target = target;
+    out->watch.stop = &((const fleeti_state *)(const void *)s->device)->stop.word;
+    out->watch.host_abort = &s->host_device->abort.word;
+    out->watch.limit_ticks = FLEETI_DEFAULT_LIMIT_NS / FLEETI_CLOCK_NS;
+    return FLEET_OK;
+}
+
+void fleet_wake(uint32_t *word)
+{
+    /* Publishes what this thread wrote to the task that waits. Pair: fleet_idle (edge 29). */
+    __atomic_fetch_add(word, 1, __ATOMIC_RELEASE);
+}
+
+/* ---- host: traces ---------------------------------------------------------------------------- */
+
+fleet_trace_desc fleet_trace_desc_default(void)
+{
+    fleet_trace_desc d;
+    memset(&d, 0, sizeof d);
+    d.records = 1024;
+    return d;
+}
+
+/* The offset of the records. */
+static size_t fleeti_trace_records_at(const fleet_plan *plan)
+{
+    return sizeof(fleeti_trace) + fleeti_lines(plan->total_workers * sizeof(fleeti_trace_row));
+}
+static size_t fleeti_trace_size(const fleet_trace *trace)
+{
+    return fleeti_trace_records_at(trace->plan) +
+           (size_t)trace->plan->total_workers * trace->records * sizeof(fleeti_trace_record);
+}
+
+static uint32_t fleeti_may_trace(uint32_t records)
+{
+    return records && records <= FLEETI_MAX_INDEX;
+}
+
+size_t fleet_trace_bytes(const fleet_plan *plan, const fleet_trace_desc *desc)
+{
+    fleet_trace trace;
+    trace.plan = plan;
+    trace.records = desc ? desc->records : fleet_trace_desc_default().records;
+    return plan && fleeti_may_trace(trace.records) ? fleeti_trace_size(&trace) : 0;
+}
+
+fleet_status fleet_trace_init(fleet_trace *trace, const fleet_plan *plan,
+                              const fleet_trace_desc *desc, void *device_memory,
+                              fleet_stream stream)
+{
+    const fleet_trace_desc d = desc ? *desc : fleet_trace_desc_default();
+    fleeti_trace header;
+    fleet_status status;
+    if (!trace) return FLEET_ERROR_NULL;
+    memset(trace, 0, sizeof *trace);
+    if (!plan || !device_memory) return FLEET_ERROR_NULL;
+    if (!fleeti_may_trace(d.records)) return FLEET_ERROR_ARGUMENT;
+    memset(&header, 0, sizeof header);
+    trace->plan = plan;
+    trace->device = device_memory;
+    trace->records = header.records = d.records;
+    header.first_step = d.first_step;
+    header.workers = plan->total_workers;
+    status = fleet_device_clear(device_memory, fleeti_trace_size(trace), stream);
+    if (!status) status = fleet_to_device(device_memory, &header, sizeof header, stream);
+    if (status) memset(trace, 0, sizeof *trace);
+    return status;
+}
+
+fleet_status fleet_trace_create(fleet_trace *trace, const fleet_plan *plan,
+                                const fleet_trace_desc *desc, fleet_stream stream)
+{
+    void *memory = NULL;
+    fleet_status status;
+    if (!trace) return FLEET_ERROR_NULL;
+    memset(trace, 0, sizeof *trace);
+    if (!plan) return FLEET_ERROR_NULL;
+    if (desc && !fleeti_may_trace(desc->records)) return FLEET_ERROR_ARGUMENT;
+    if ((status = fleet_device_alloc(&memory, fleet_trace_bytes(plan, desc)))) return status;
+    if ((status = fleet_trace_init(trace, plan, desc, memory, stream)))
+        fleet_device_free(memory);
+    else
+        trace->owned = 1;
+    return status;
+}
+
+void fleet_trace_free(fleet_trace *trace)
+{
+    if (!trace) return;
+    if (trace->owned) fleet_device_free(trace->device);
+    memset(trace, 0, sizeof *trace);
 }
 
 FLEET_C_END
