@@ -575,14 +575,14 @@ fleet_status fleet_event_handle(const fleet_state *state, int32_t event, uint32_
 /* When the tasks of a launch ran; needs FLEET_TRACE. Give the launch a trace:
        fleet_trace_create(&trace, plan, NULL, stream);
        launch.trace = &trace;
-   examples/parts/fleet_trace.h reads it when the launch has ended, and makes texts of it. A launch clears its trace, a captured one at each replay; a launch that is refused leaves the trace as it is.
-   Times are those of a clock that all chiplets share, in steps of 10 ns on AMD, 32 ns on an H200 and up to 1 us on
-   other NVIDIA GPUs. (Cycle counters are finer, but each SM has its own, and their rate changes during a launch.) A
-   record costs the first wave of a workgroup 100 to 140 instructions, most of them after the notify, and each other
-   wave 20 to 60. */
+   examples/parts/fleet_trace.h reads it when the launch has ended, and makes texts of it. A launch
+   clears its trace, a captured one at each replay; a launch that is refused leaves the trace as it
+   is. Times are those of a clock that all chiplets share, in steps of 10 ns on AMD, 32 ns on an H200
+   and up to 1 us on other NVIDIA GPUs. (Cycle counters are finer, but each SM has its own, and their
+   rate changes during a launch.) A record costs the first wave of a workgroup 100 to 140
+   instructions, most of them after the notify, and each other wave 20 to 60. */
 typedef struct fleet_trace_desc {
-    /* per worker, of 32 bytes each, 1 to 2^31 - 1; further tasks are only counted.
-       Default 1024 */
+    /* per worker, of 32 bytes each, 1 to 2^31 - 1; further tasks are only counted. Default 1024 */
     uint32_t records;
     uint32_t first_step; /* of a launch, from 0 on: earlier steps leave no records. Default 0 */
 } fleet_trace_desc;
