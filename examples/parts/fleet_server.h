@@ -449,7 +449,7 @@ FLEET_C_END
      uint32_t name_lends(const fleet_table *t)             1: the chunk may run on the decode pool's chiplets
    News: something was submitted, cancelled or stopped, or the other pool had a boundary. It defines name_next, name_between,
    name_boundary and name_layer, which are called like fleet_server_next and so on: these have the descriptor's policy. */
-#define FLEET_POLICY(name) FLEETI_POLICY(name)
+#define FLEET_POLICY(name) FLEETI_POLICY(name, name)
 
 FLEET_DEVICE fleet_slot *fleet_table_slot(const fleet_table *t, uint32_t slot);
 /* Reserves the pages of a queued request, which is in its prefill from then on. 0: there are too few now. */
@@ -1505,7 +1505,7 @@ FLEET_DEVICE uint32_t fleeti_joiner(const fleet_table *t, uint32_t classes, uint
 }
 
 /* In order of arrival. */
-FLEET_DEVICE void fleet_fifo_admit(fleet_table *t, uint64_t now)
+FLEET_DEVICE void fleeti_fifo_admit(fleet_table *t, uint64_t now)
 {
     uint32_t i;
     (void)now;
@@ -1513,24 +1513,24 @@ FLEET_DEVICE void fleet_fifo_admit(fleet_table *t, uint64_t now)
     do i = fleeti_oldest(t, FLEET_PHASE_QUEUED, FLEETI_BOTH, 0, FLEET_SLOT_CANCELLED);
     while (i != FLEET_NONE && fleet_table_admit(t, i));
 }
-FLEET_DEVICE uint32_t fleet_fifo_prefill(fleet_table *t, uint32_t pool)
+FLEET_DEVICE uint32_t fleeti_fifo_prefill(fleet_table *t, uint32_t pool)
 {
     (void)pool;
     return fleeti_oldest(t, FLEET_PHASE_PREFILL, FLEETI_BOTH, 0, FLEET_SLOT_CANCELLED);
 }
-FLEET_DEVICE void fleet_fifo_decode(fleet_table *t, uint32_t pool, uint32_t chunk)
+FLEET_DEVICE void fleeti_fifo_decode(fleet_table *t, uint32_t pool, uint32_t chunk)
 {
     uint32_t i;
     (void)pool, (void)chunk;
     do i = fleeti_joiner(t, FLEETI_BOTH, 0); /* bounded by the rows */
     while (i != FLEET_NONE && fleet_table_join(t, i));
 }
-FLEET_DEVICE uint32_t fleet_fifo_preempts(const fleet_table *t, uint32_t pool, uint32_t slot)
+FLEET_DEVICE uint32_t fleeti_fifo_preempts(const fleet_table *t, uint32_t pool, uint32_t slot)
 {
     (void)t, (void)pool, (void)slot;
     return 0;
 }
-FLEET_DEVICE uint32_t fleet_fifo_lends(const fleet_table *t)
+FLEET_DEVICE uint32_t fleeti_fifo_lends(const fleet_table *t)
 {
     (void)t;
     return 0;
@@ -1563,7 +1563,7 @@ FLEET_DEVICE uint32_t fleeti_agent_within(const fleet_table *t, uint32_t slot, u
 /* Dual queues: each class is admitted in order of its arrival, reactive requests first. Proactive ones leave
    reactive_pages alone. While an aged one waits for pages, reactive ones are admitted to these only, so that the
    others become free for it. */
-FLEET_DEVICE void fleet_agent_admit(fleet_table *t, uint64_t now)
+FLEET_DEVICE void fleeti_agent_admit(fleet_table *t, uint64_t now)
 {
     const uint32_t shared = t->desc.pages - t->desc.reactive_pages;
     uint32_t admitted = 1;
@@ -1643,7 +1643,7 @@ FLEET_DEVICE uint32_t fleeti_agent_defers_decode(const fleet_table *t)
 /* Serial prefill: one prompt at a time. A reactive prompt that has begun goes on. Piggyback: a proactive prompt runs
    only while no reactive one waits. Ageing: an aged one takes turns with reactive prompts, a chunk of its own for
    each of theirs. */
-FLEET_DEVICE uint32_t fleet_agent_prefill(fleet_table *t, uint32_t pool)
+FLEET_DEVICE uint32_t fleeti_agent_prefill(fleet_table *t, uint32_t pool)
 {
     const uint32_t r =
         fleeti_oldest(t, FLEET_PHASE_PREFILL, FLEETI_REACTIVE, 0, FLEET_SLOT_CANCELLED);
@@ -1664,7 +1664,7 @@ FLEET_DEVICE uint32_t fleet_agent_prefill(fleet_table *t, uint32_t pool)
 }
 
 /* Preemption at layer boundaries: proactive rows give way to a reactive prompt, aged ones do not. */
-FLEET_DEVICE uint32_t fleet_agent_preempts(const fleet_table *t, uint32_t pool, uint32_t slot)
+FLEET_DEVICE uint32_t fleeti_agent_preempts(const fleet_table *t, uint32_t pool, uint32_t slot)
 {
     const fleet_slot *s = t->slots + slot;
     (void)pool;
@@ -1753,7 +1753,7 @@ FLEETI_OUTLINED uint32_t fleeti_agent_victim(const fleet_table *t)
 
 /* Decode batch: reactive requests join at the next iteration, aged ones too, past the cap. Proactive ones are evicted
    while there are too many, and fill the batch up to the cap. Evicted ones keep their pages. */
-FLEET_DEVICE void fleet_agent_decode(fleet_table *t, uint32_t pool, uint32_t chunk)
+FLEET_DEVICE void fleeti_agent_decode(fleet_table *t, uint32_t pool, uint32_t chunk)
 {
     fleeti_crowd crowd;
     uint32_t i;
@@ -1790,7 +1790,7 @@ FLEET_DEVICE void fleet_agent_decode(fleet_table *t, uint32_t pool, uint32_t chu
 
 /* Elastic: the chiplets of a decode pool that is idle help the prefill pool, until the next layer boundary after a
    request could decode again. */
-FLEET_DEVICE uint32_t fleet_agent_lends(const fleet_table *t)
+FLEET_DEVICE uint32_t fleeti_agent_lends(const fleet_table *t)
 {
     if (t->desc.pools != 2 || t->pool[1].open || t->pool[1].suspended) return 0;
     for (uint32_t i = 0; i < t->slots_used; i++) {
@@ -2315,7 +2315,8 @@ FLEET_DEVICE uint32_t fleet_share_next(const fleet_ctx *ctx, fleet_table *t, fle
     return 1;
 }
 
-#define FLEETI_POLICY(name)                                                                        \
+/* name_next and so on, by the rules of rules_admit and so on. */
+#define FLEETI_POLICY(name, rules)                                                                 \
     FLEET_DEVICE uint32_t name##_boundary(fleet_table *t, uint32_t pool, uint32_t step,            \
                                           uint64_t now)                                            \
     {                                                                                              \
@@ -2324,16 +2325,16 @@ FLEET_DEVICE uint32_t fleet_share_next(const fleet_ctx *ctx, fleet_table *t, fle
         fleeti_boundary_begin(t, pool, now);                                                       \
         if (fleet_lane() == 0) {                                                                   \
             fleeti_boundary_clear(t, b, now);                                                      \
-            name##_admit(t, now);                                                                  \
+            rules##_admit(t, now);                                                                 \
             if (fleeti_boundary_prefills(t, pool))                                                 \
-                chunk = fleeti_boundary_prompt(t, name##_prefill(t, pool));                        \
+                chunk = fleeti_boundary_prompt(t, rules##_prefill(t, pool));                       \
             decodes = fleeti_boundary_decodes(t, pool, chunk);                                     \
-            if (decodes && !t->pool[pool].suspended) name##_decode(t, pool, chunk);                \
+            if (decodes && !t->pool[pool].suspended) rules##_decode(t, pool, chunk);               \
         }                                                                                          \
         chunk = fleeti_first(chunk);                                                               \
         fleeti_boundary_compose(t, pool, chunk, fleeti_first(decodes), b);                         \
         if (fleet_lane() == 0) {                                                                   \
-            if (chunk != FLEET_NONE) b->lent = fleeti_lend(t, name##_lends(t));                    \
+            if (chunk != FLEET_NONE) b->lent = fleeti_lend(t, rules##_lends(t));                   \
             if (pool == 1) b->lent = fleeti_lent(t);                                               \
             t->pool[pool].seen = ++t->news;                                                        \
         }                                                                                          \
@@ -2347,14 +2348,14 @@ FLEET_DEVICE uint32_t fleet_share_next(const fleet_ctx *ctx, fleet_table *t, fle
         if (!fleeti_layer_begin(t, pool, b, layer, now)) return 0;                                 \
         if (fleet_lane() == 0) {                                                                   \
             uint32_t chunk = b->chunk_rows && layer < b->chunk_end, all = 1;                       \
-            name##_admit(t, now);                                                                  \
+            rules##_admit(t, now);                                                                 \
             if (chunk) {                                                                           \
-                cut = fleeti_layer_chunk(t, b, layer, name##_preempts(t, pool, b->chunk.slot));    \
-                b->lent = fleeti_lend(t, cut ? 0 : name##_lends(t));                               \
+                cut = fleeti_layer_chunk(t, b, layer, rules##_preempts(t, pool, b->chunk.slot));   \
+                b->lent = fleeti_lend(t, cut ? 0 : rules##_lends(t));                              \
             }                                                                                      \
             if ((!chunk || cut) && fleeti_layer_suspends(t, b, layer)) {                           \
                 for (uint32_t i = 0; i < b->decode_rows; i++)                                      \
-                    all &= name##_preempts(t, pool, fleeti_decode_rows(b)[i].slot);                \
+                    all &= rules##_preempts(t, pool, fleeti_decode_rows(b)[i].slot);               \
                 cut |= fleeti_layer_decode(t, b, layer, all);                                      \
             }                                                                                      \
             t->stats.layers_cut += cut;                                                            \
@@ -2396,35 +2397,35 @@ FLEET_DEVICE uint32_t fleet_share_next(const fleet_ctx *ctx, fleet_table *t, fle
     }
 
 /* The policy of the descriptor. */
-FLEET_DEVICE void fleet_server_admit(fleet_table *t, uint64_t now)
+FLEET_DEVICE void fleeti_policy_admit(fleet_table *t, uint64_t now)
 {
     if (t->desc.policy == FLEET_POLICY_FIFO)
-        fleet_fifo_admit(t, now);
+        fleeti_fifo_admit(t, now);
     else
-        fleet_agent_admit(t, now);
+        fleeti_agent_admit(t, now);
 }
-FLEET_DEVICE uint32_t fleet_server_prefill(fleet_table *t, uint32_t pool)
+FLEET_DEVICE uint32_t fleeti_policy_prefill(fleet_table *t, uint32_t pool)
 {
-    return t->desc.policy == FLEET_POLICY_FIFO ? fleet_fifo_prefill(t, pool)
-                                               : fleet_agent_prefill(t, pool);
+    return t->desc.policy == FLEET_POLICY_FIFO ? fleeti_fifo_prefill(t, pool)
+                                               : fleeti_agent_prefill(t, pool);
 }
-FLEET_DEVICE void fleet_server_decode(fleet_table *t, uint32_t pool, uint32_t chunk)
+FLEET_DEVICE void fleeti_policy_decode(fleet_table *t, uint32_t pool, uint32_t chunk)
 {
     if (t->desc.policy == FLEET_POLICY_FIFO)
-        fleet_fifo_decode(t, pool, chunk);
+        fleeti_fifo_decode(t, pool, chunk);
     else
-        fleet_agent_decode(t, pool, chunk);
+        fleeti_agent_decode(t, pool, chunk);
 }
-FLEET_DEVICE uint32_t fleet_server_preempts(const fleet_table *t, uint32_t pool, uint32_t slot)
+FLEET_DEVICE uint32_t fleeti_policy_preempts(const fleet_table *t, uint32_t pool, uint32_t slot)
 {
-    return t->desc.policy == FLEET_POLICY_FIFO ? fleet_fifo_preempts(t, pool, slot)
-                                               : fleet_agent_preempts(t, pool, slot);
+    return t->desc.policy == FLEET_POLICY_FIFO ? fleeti_fifo_preempts(t, pool, slot)
+                                               : fleeti_agent_preempts(t, pool, slot);
 }
-FLEET_DEVICE uint32_t fleet_server_lends(const fleet_table *t)
+FLEET_DEVICE uint32_t fleeti_policy_lends(const fleet_table *t)
 {
-    return t->desc.policy == FLEET_POLICY_FIFO ? fleet_fifo_lends(t) : fleet_agent_lends(t);
+    return t->desc.policy == FLEET_POLICY_FIFO ? fleeti_fifo_lends(t) : fleeti_agent_lends(t);
 }
-FLEET_POLICY(fleet_server)
+FLEETI_POLICY(fleet_server, fleeti_policy)
 
 #endif /* FLEET_SERVER_H */
 
