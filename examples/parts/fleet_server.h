@@ -1,25 +1,59 @@
 /* fleet_server.h - a part of fleet v0.2 - takes requests into a launch that stays - MIT licence
 
+   Host threads submit requests to a launch that is running already. One iteration of the graph is a step, and a task of
+   it composes the batch of the next one on the device. The server knows no model: a request has a prompt and yields
+   tokens, all of them words, and a page is room for the state of page_tokens tokens of a sequence (keys and values, say).
+
    CONTENTS (search for the tag)
        >>manual           this comment
-       >>public           rings of messages, page allocator, requests, batches, the server on the host, boundaries and
-                          policies on the device, a server with two pools
-       >>rings            rings and pages, on the device
-       >>scheduling       boundaries and policies
+       >>public           requests, batches, prediction, the server on the host, boundaries on the device, two pools;
+                          what it is made of, and what is of use alone: rings of messages, a page allocator; policies
+       >>layout           what lies in device memory and in pinned memory
+       >>rings            the device's end of a ring
+       >>pages            the allocator
+       >>requests         the request table, and the life of a request
+       >>policies         which requests run: fifo, agent
+       >>pools            what two pools tell each other
+       >>boundaries       between iterations, and between layers of one
        >>implementation   host code
 
-   One file beside the three headers, or anywhere else. In the file that defines FLEET_IMPLEMENTATION, and wherever it is
-   used:
-       #include "fleet_server.h"
-   It includes fleet_sched.h. The headers know nothing of it.
+   RECIPE
+       Copy this file to the three headers, and include it where it is used; in one file, which the GPU compiler compiles,
+       after a definition of FLEET_IMPLEMENTATION:
+           #include "fleet_server.h"
+       examples/10_requests.c is a whole program, without a model; examples/qwen3/serving.h serves a decoder.
 
-   IN SHORT
-       on the host    fleet_server_create, then a launch with FLEET_STEPS_ENDLESS whose tiles have server.table among their
-                      arguments; threads call fleet_server_submit, fleet_server_poll and fleet_server_release, at last
-                      fleet_server_stop
-       on the device  the writer of the symbols calls fleet_server_next, the other tiles fleet_table_batch and
-                      fleet_batch_row, and the one that chooses tokens fleet_row_result
-   examples/10_requests.c is a whole program, without a model; examples/qwen3/serving.h serves a decoder.
+   ON THE HOST
+           fleet_server_create(&server, &desc, stream);      server.table goes to the arguments of the tiles
+           launch.steps = FLEET_STEPS_ENDLESS;               one thread launches, waits, and calls fleet_server_ended
+           fleet_server_submit(&server, &request, &ticket);  any thread
+           while (fleet_server_poll(&server, &event)) { ... event.token ...; fleet_server_release(&server, &event); }
+           fleet_server_stop(&server, 1);
+
+   ON THE DEVICE
+       The writer of the symbols is the boundary between two iterations, and tasks before layers are their cutters
+       (fleet_sched.h, >>stays):
+           FLEET_TILE(boundary, serving) {
+               const fleet_batch *b = fleet_table_batch(args->table, 0, ctx.epoch + 1);
+               const fleet_status status = fleet_server_next(&ctx, args->table, 0);
+               return status ? status : fleet_next_symbol(&ctx, ROWS, (int32_t)(b->decode_rows + b->chunk_rows));
+           }
+           FLEET_TILE(gate, serving) {
+               const fleet_batch *b = fleet_table_batch(args->table, 0, ctx.epoch);
+               if (!fleet_server_between(&ctx, args->table, 0, args->layer)) return FLEET_OK;
+               return fleet_cut_symbol(&ctx, ROWS, (int32_t)b->decode_rows);
+           }
+       Other tiles read the batch through fleet_table_batch and fleet_batch_row, and the one that chooses tokens calls
+       fleet_row_result.
+
+   PARTS
+       request table   an entry for each request, with its prompt and page table; in device memory
+       queues          requests to the device, and events to the host; rings in pinned memory
+       batch           what an iteration works on: decode rows, each of which yields a token of another request, and
+                       after them the rows of a chunk, a part of one prompt
+       boundaries      between iterations, and between layers of one: there a task lets the scheduler decide
+       policy          how it decides: `agent`, `fifo`, or functions of yours
+       What the scheduler does depends on the table, on arrivals and on its ticks alone.
 
    EDGES
        As in fleet_device.h, whose table has the other numbers.
@@ -53,7 +87,7 @@
           red      N pools; tests/host/pools_model.sh; serving_pools.c under TSan
 
    LOOPS
-       As there.
+       As in fleet_device.h, which has the other numbers, too.
 
        27 fleeti_await_pool: the turn of a pool, tiles of a layer that is lent
           ends  watch                     test  tests/host/serving_pools.c, abort_ends_both_pools_and_they_serve_again
@@ -75,6 +109,265 @@
 #define FLEET_SERVER_H
 
 /* ==== >>public: what programs use ============================================================= */
+
+/* ---- requests and batches -------------------------------------------------------------------- */
+
+#define FLEET_NONE 0xffffffffu /* no slot of the request table */
+
+typedef enum fleet_class {
+    FLEET_REACTIVE, /* someone waits for the tokens */
+    FLEET_PROACTIVE /* background work without a deadline */
+} fleet_class;
+
+typedef enum fleet_row_kind {
+    FLEET_ROW_NONE,
+    FLEET_ROW_DECODE, /* its token is the request's last one; its result is the next one */
+    FLEET_ROW_CHUNK,  /* its token is in the prompt */
+    FLEET_ROW_LAST    /* the same, at the end of it: its result is the request's first token */
+} fleet_row_kind;
+
+typedef struct fleet_row {
+    uint32_t slot, generation; /* whose it is */
+    uint32_t position;         /* of its token in the sequence */
+    uint32_t kind;             /* fleet_row_kind */
+} fleet_row;
+
+typedef struct fleet_batch {
+    /* Decode rows run in layers decode_begin..decode_end - 1, rows of the chunk in chunk_begin..chunk_end - 1: in all
+       layers, unless a layer boundary has suspended them in this iteration or in an earlier one. */
+    uint32_t decode_rows, decode_begin, decode_end;
+    uint32_t chunk_rows, chunk_begin, chunk_end;
+    uint32_t chunk_class; /* fleet_class: the chunk of each has an activation buffer of its own */
+    uint32_t lent;   /* 1: pool 1 helps with this layer; of pool 1: it does in this iteration */
+    fleet_row chunk; /* its first row */
+    uint64_t begun;  /* tick */
+    uint32_t predicted_ns, pad; /* predicted_ns 0: not known */
+} fleet_batch;                  /* then: fleet_row[decode_rows of the server] */
+
+/* ---- prediction ------------------------------------------------------------------------------ */
+
+typedef struct fleet_work {
+    float operations, bytes;
+} fleet_work;
+
+/* A device, by two measured points. At intensity I, in operations for a byte, work took the share u of the bandwidth:
+   u_m where memory limits it, u_c at i_c where arithmetic does. */
+typedef struct fleet_roofline {
+    float peak_bytes_per_ns, peak_operations_per_ns;
+    float u_m, i_c, u_c;
+} fleet_roofline;
+
+/* max(W / P_eff, Q / B_eff) with B_eff = u_m B_pk and P_eff = min(P_pk, u_c B_pk I_c); 0 without a roofline. */
+FLEET_HOST_DEVICE float fleet_roofline_ns(const fleet_roofline *r, fleet_work work);
+/* The share of the bandwidth that the work takes: min(u_m, u_c I_c / I). */
+FLEET_HOST_DEVICE float fleet_roofline_share(const fleet_roofline *r, fleet_work work);
+
+/* ---- the server, on the host ----------------------------------------------------------------- */
+
+typedef enum fleet_policy_kind {
+    FLEET_POLICY_AGENT, /* reactive requests before proactive ones */
+    FLEET_POLICY_FIFO   /* in order of arrival, without classes */
+} fleet_policy_kind;
+
+typedef struct fleet_server_desc {
+    uint32_t requests;          /* submitted, and their last event not read; default 64 */
+    uint32_t reactive_requests; /* of these, for reactive ones alone; default a quarter; fifo: 0 */
+    uint32_t events;            /* tokens of a request that the host has not released; default 32 */
+    uint32_t pages, page_tokens;      /* defaults 1024, 16 */
+    uint32_t reactive_pages;          /* of these, for reactive requests alone; default a quarter */
+    uint32_t prompt_tokens;           /* of a request, at most; default 4096 */
+    uint32_t sequence_tokens;         /* prompt and yielded tokens, at most; default 8192 */
+    uint32_t words;                   /* of a request, for the tiles; default 0 */
+    uint32_t decode_rows, chunk_rows; /* of an iteration, at most; defaults 64, 256 */
+    uint32_t layers;                  /* of an iteration; default 1 */
+    /* `agent`: rows of a decode batch of both classes, at most. Default 0: as many as keep the predicted time of an
+       iteration within 1.1 of that with the reactive rows alone, and 3 without a roofline */
+    uint32_t mixed_rows;
+    uint64_t age_ticks; /* a proactive request that has waited so long is aged; default 30 s */
+    float tick_ns;      /* default: of fleet_clock_ticks */
+    /* 2: pool 0 works on prompts, pool 1 decodes, each in its own iterations (below). Default 1: a pool for both */
+    uint32_t pools;
+    /* 1: an iteration of the only pool has a chunk or decode rows, and the chunk goes first. Default 0 */
+    uint32_t one_stage;
+    /* 1: layer boundaries suspend decode rows too, where all of them may give way. Default 0: iterations do */
+    uint32_t suspend_decode;
+    fleet_policy_kind policy;      /* default FLEET_POLICY_AGENT */
+    fleet_roofline roofline;       /* default: none */
+    fleet_work pass, row, context; /* of an iteration, a row, an earlier token that it reads */
+} fleet_server_desc;
+
+FLEET_C_BEGIN
+fleet_server_desc fleet_server_desc_default(void);
+typedef struct fleet_table fleet_table; /* device memory */
+typedef struct fleeti_desk fleeti_desk; /* pinned memory */
+
+/* A handle, which may be moved. Any number of host threads may use the server. */
+typedef struct fleet_server {
+    fleet_server_desc desc;
+    fleet_table *table;              /* device address: for the tiles' arguments */
+    fleeti_desk *desk, *desk_device; /* and the device address */
+    const char *field;    /* of a refused descriptor: the field out of its range; else null */
+    uint32_t fits, owned; /* fits: the nearest value that this field may have */
+} fleet_server;
+
+/* Memory for a server; 0: the descriptor is refused (fleet_server_init). */
+size_t fleet_server_bytes(const fleet_server_desc *desc);
+size_t fleet_server_host_bytes(const fleet_server_desc *desc);
+/* Makes a server in the caller's memory, which must outlive it: device memory of fleet_server_bytes, 256-byte aligned,
+   and pinned memory of fleet_server_host_bytes with its device address. It is complete on return.
+   FLEET_ERROR_ARGUMENT: the descriptor is refused, and server->field and server->fits say why. */
+fleet_status fleet_server_init(fleet_server *server, const fleet_server_desc *desc,
+                               void *device_memory, void *pinned, void *pinned_device,
+                               fleet_stream stream);
+/* The same with memory of its own, which fleet_server_free frees. */
+fleet_status fleet_server_create(fleet_server *server, const fleet_server_desc *desc,
+                                 fleet_stream stream);
+void fleet_server_free(fleet_server *server);
+/* Device address of the page tables: that of slot i begins i * *stride pages further on. */
+const uint32_t *fleet_server_page_tables(const fleet_server *server, uint32_t *stride);
+
+typedef struct fleet_request {
+    fleet_class priority;
+    const uint32_t *prompt;             /* copied */
+    uint32_t prompt_tokens, max_tokens; /* max_tokens: it yields at most so many. Both at least 1 */
+    const uint32_t *words;              /* desc.words of them, copied; e.g. how it chooses tokens */
+} fleet_request;
+
+/* An id, never 0, of one request of one server; or the field that was refused, and the largest value that fits. */
+typedef struct fleet_ticket {
+    uint64_t id;
+    const char *field; /* null: none */
+    uint32_t fits;
+} fleet_ticket;
+
+/* FLEET_ERROR_ARGUMENT: the request would never fit. FLEET_ERROR_BUSY: not now, all entries for its class are taken.
+   FLEET_ERROR_ABORTED: the server was told to stop, or the launch has ended. *ticket is set in any case. */
+fleet_status fleet_server_submit(fleet_server *server, const fleet_request *request,
+                                 fleet_ticket *ticket);
+
+typedef enum fleet_event_kind {
+    FLEET_EVENT_TOKEN,
+    FLEET_EVENT_FINISHED, /* this one and the next two are a request's last event */
+    FLEET_EVENT_FAILED,
+    FLEET_EVENT_CANCELLED
+} fleet_event_kind;
+
+typedef struct fleet_server_event {
+    uint64_t id, tick, begun; /* tick of the boundary that sent it; of its first batch, or 0 */
+    fleet_event_kind kind;
+    uint32_t token;
+    uint32_t index;      /* of the token; of a last event the number of tokens */
+    fleet_status status; /* of a failed one */
+} fleet_server_event;
+
+/* The next event; 0: there is none. Those of a request come in order, and one thread gets the last one. A thread that
+   is suspended, or ends, in this call keeps back its own event alone. */
+uint32_t fleet_server_poll(fleet_server *server, fleet_server_event *event);
+/* Gives an event's room back. A request with desc.events tokens that were not released pauses; no other one does.
+   FLEET_ERROR_ARGUMENT: all that was read has been released. FLEET_ERROR_REQUEST: as below. */
+fleet_status fleet_server_release(fleet_server *server, const fleet_server_event *event);
+/* Asks for a request's end. FLEET_ERROR_REQUEST: it has ended, or is another server's. */
+fleet_status fleet_server_cancel(fleet_server *server, uint64_t id);
+/* Ends the launch: when all requests have ended (drain 1), or now, and then they are cancelled. */
+void fleet_server_stop(fleet_server *server, uint32_t drain);
+/* When the launch has ended: fleet_server_poll gives what it has sent, and then a last event for each request that has
+   not ended: FLEET_EVENT_FAILED with this status, or FLEET_EVENT_CANCELLED if it is FLEET_OK. */
+void fleet_server_ended(fleet_server *server, fleet_status status);
+/* Makes a server ready for the next launch. FLEET_ERROR_BUSY: a request has not ended, or a thread is in a call above. */
+fleet_status fleet_server_reset(fleet_server *server, fleet_stream stream);
+
+/* A snapshot of the last boundary; may be read at any time. */
+typedef struct fleet_server_stats {
+    uint32_t iterations, layers_cut; /* with a batch; layer boundaries that suspended rows */
+    uint32_t queued[2], prefill[2], decode[2]; /* requests by fleet_class */
+    uint32_t decode_rows, chunk_rows;          /* of the last batch */
+    uint32_t pages_available;
+    /* Of predicted iterations, not suspended: number; |predicted - measured| / measured in thousandths: mean, largest. */
+    uint32_t predicted, error_mean, error_max;
+} fleet_server_stats;
+void fleet_server_stats_read(const fleet_server *server, fleet_server_stats *stats);
+
+FLEET_C_END
+
+/* ---- boundaries, on the device --------------------------------------------------------------- */
+
+/* In the task between two iterations of a pool (0, unless there are two), by all its threads: sends the tokens of the batch
+   that has run, takes in what has arrived, and composes the batch of the pool's next step (ctx->epoch + 1), which all threads
+   may read then. While there is nothing to do it waits for the host (fleet_idle). After a stop it calls fleet_finish, and
+   the batch is empty. Not FLEET_OK: the run ends. */
+FLEET_DEVICE fleet_status fleet_server_next(const fleet_ctx *ctx, fleet_table *t, uint32_t pool);
+/* In a task after all those of layer - 1 and before those of `layer`, by all its threads. 1: it has suspended rows of
+   this step's batch; chunk_end and decode_end say which. */
+FLEET_DEVICE uint32_t fleet_server_between(const fleet_ctx *ctx, fleet_table *t, uint32_t pool,
+                                           uint32_t layer);
+/* The host's word that changes with all that arrives. While it is *seen, fleet_server_between of the only pool does nothing. */
+FLEET_DEVICE const uint32_t *fleet_table_news(const fleet_table *t, uint32_t *seen);
+
+#define FLEET_SERVING_IDLE 0u /* there is nothing to run */
+#define FLEET_SERVING_BATCH 1u
+#define FLEET_SERVING_STOPPED 2u
+
+/* The same without a graph, by all lanes of one wave; of either pool, one at a time. `step` counts the pool's iterations.
+   fleet_server_boundary returns FLEET_SERVING_..., fleet_server_layer what fleet_server_between does. */
+FLEET_DEVICE uint32_t fleet_server_boundary(fleet_table *t, uint32_t pool, uint32_t step,
+                                            uint64_t now);
+FLEET_DEVICE uint32_t fleet_server_layer(fleet_table *t, uint32_t pool, uint32_t step,
+                                         uint32_t layer, uint64_t now);
+
+/* The batch of a step, for every task of it. */
+FLEET_DEVICE const fleet_batch *fleet_table_batch(const fleet_table *t, uint32_t pool,
+                                                  uint32_t step);
+/* Row i: decode rows first, then those of the chunk. kind is FLEET_ROW_NONE if it does not run in this layer. */
+FLEET_DEVICE fleet_row fleet_batch_row(const fleet_batch *b, uint32_t i, uint32_t layer);
+FLEET_DEVICE uint32_t fleet_row_token(const fleet_table *t, fleet_row row);
+/* The page table of the row's request, and its words. */
+FLEET_DEVICE const uint32_t *fleet_row_pages(const fleet_table *t, fleet_row row);
+FLEET_DEVICE const uint32_t *fleet_row_words(const fleet_table *t, fleet_row row);
+
+#define FLEET_RESULT_MORE 1u /* the request goes on, unless it has its max_tokens */
+#define FLEET_RESULT_END 2u  /* this is its last token */
+#define FLEET_RESULT_FAIL 3u /* it fails alone; token: a fleet_status */
+
+/* Stores the result of row i of a batch, by one thread: of each decode row and of the last one of a prompt. A row
+   without a result fails its request with FLEET_ERROR_TILE. */
+FLEET_DEVICE void fleet_row_result(const fleet_table *t, uint32_t pool, uint32_t step, uint32_t i,
+                                   uint32_t result, uint32_t token);
+
+/* ---- two pools ------------------------------------------------------------------------------- */
+
+/* A server with two pools (fleet_server_desc.pools): pool 0 works on prompts, pool 1 decodes. Each has a boundary of its own,
+   which passes the pool's number to fleet_server_next, and tasks pass it to fleet_table_batch and fleet_row_result. The
+   boundaries of the two pools have the table in turn (edge 36): what a request has left in one pool is seen in the other. A
+   pool that has nothing to do waits for the host and for the other one. fleet_server_next returns FLEET_ERROR_ARGUMENT where
+   the server has no such pool, and FLEET_ERROR_UNSUPPORTED in a launch of one state: pool 1 would have no boundaries.
+
+   Elastic: while pool 1 has nothing to decode, its chiplets help with the chunk, layer by layer. So a layer of pool 0
+   does not have a task for each row, but tiles that its tasks take one after another:
+       gate of each layer, a task of pool 0:  fleet_server_share(&ctx, table, layer, tiles)
+       layer, a task for each worker of pool 0, and help, a task for each worker of pool 1:
+           fleet_share share = fleet_share_open(pool);
+           while (fleet_share_next(&ctx, table, &share))
+               ... tile share.tile of layer share.layer, for fleet_table_batch(table, 0, share.step) ...
+           return share.status;
+   The boundary of pool 1 lets its help tasks run in steps whose batch is `lent`. They end at the first layer that is not
+   lent any more: the next one after a request could decode again. Tiles of a layer may run in any order and anywhere. */
+typedef struct fleet_share {
+    uint32_t tile, layer, step; /* in hand; step: of pool 0, for its batch */
+    fleet_status status;        /* not FLEET_OK: the run ends */
+    uint32_t pool;
+    uint32_t ran; /* private, in the first wave */
+} fleet_share;
+
+/* In a task of pool 0 before those of `layer`, after those of the layer before, by all its threads: waits until all tiles
+   of that one have run, wherever they do, and hands out tiles 0..tiles - 1 of `layer`. The tasks after it take them all:
+   they call fleet_share_next until it returns 0. */
+FLEET_DEVICE fleet_status fleet_server_share(const fleet_ctx *ctx, fleet_table *t, uint32_t layer,
+                                             uint32_t tiles);
+FLEET_DEVICE fleet_share fleet_share_open(uint32_t pool);
+/* By all threads of the task, which is a chiplet's or workgroup's and no wavefront-task: the next tile. 0: there is none
+   for this task. In pool 1 it waits for further layers while they are lent. Between two calls the tile runs: the call
+   publishes what it has stored to the task after the layer (edges 37 and 38). */
+FLEET_DEVICE uint32_t fleet_share_next(const fleet_ctx *ctx, fleet_table *t, fleet_share *share);
 
 /* ---- rings: messages between host threads and one worker ------------------------------------- */
 
@@ -200,37 +493,7 @@ const char *fleet_pages_check(const fleet_pages *p);
 
 FLEET_C_END
 
-/* ---- serving: requests ----------------------------------------------------------------------- */
-
-/* A server takes requests from host threads into a launch that stays, one iteration of the graph a step, and composes
-   the batch of each iteration on the device. It knows no model: a request has a prompt and yields tokens, all of them
-   words, and a page is room for the state of page_tokens tokens of a sequence (keys and values, say).
-       request table   an entry for each request, with its prompt and page table; in device memory
-       queues          requests to the device, and events to the host; rings in pinned memory
-       batch           what an iteration works on: decode rows, each of which yields a token of another request, and
-                       after them the rows of a chunk, a part of one prompt
-       boundaries      between iterations, and between layers of one: there a task lets the scheduler decide
-       policy          how it decides: `agent`, `fifo`, or functions of yours
-   The writer of the symbols is the boundary, and tasks before layers are their cutters (>>serving):
-       FLEET_TILE(boundary, serving) {
-           const fleet_batch *b = fleet_table_batch(args->table, 0, ctx.epoch + 1);
-           const fleet_status status = fleet_server_next(&ctx, args->table, 0);
-           return status ? status : fleet_next_symbol(&ctx, ROWS, (int32_t)(b->decode_rows + b->chunk_rows));
-       }
-       FLEET_TILE(gate, serving) {
-           const fleet_batch *b = fleet_table_batch(args->table, 0, ctx.epoch);
-           if (!fleet_server_between(&ctx, args->table, 0, args->layer)) return FLEET_OK;
-           return fleet_cut_symbol(&ctx, ROWS, (int32_t)b->decode_rows);
-       }
-   Other tiles read the batch through fleet_table_batch, and the one that chooses tokens calls fleet_row_result.
-   What the scheduler does depends on the table, on arrivals and on its ticks alone. examples/10_requests.c has no model. */
-
-#define FLEET_NONE 0xffffffffu
-
-typedef enum fleet_class {
-    FLEET_REACTIVE, /* someone waits for the tokens */
-    FLEET_PROACTIVE /* background work without a deadline */
-} fleet_class;
+/* ---- policies of your own -------------------------------------------------------------------- */
 
 typedef enum fleet_phase {
     FLEET_PHASE_FREE,
@@ -267,180 +530,6 @@ typedef struct fleet_slot {
     fleet_admission admission;
 } fleet_slot;
 
-/* ---- serving: batches ------------------------------------------------------------------------ */
-
-typedef enum fleet_row_kind {
-    FLEET_ROW_NONE,
-    FLEET_ROW_DECODE, /* its token is the request's last one; its result is the next one */
-    FLEET_ROW_CHUNK,  /* its token is in the prompt */
-    FLEET_ROW_LAST    /* the same, at the end of it: its result is the request's first token */
-} fleet_row_kind;
-
-typedef struct fleet_row {
-    uint32_t slot, generation; /* whose it is */
-    uint32_t position;         /* of its token in the sequence */
-    uint32_t kind;             /* fleet_row_kind */
-} fleet_row;
-
-typedef struct fleet_batch {
-    /* Decode rows run in layers decode_begin..decode_end - 1, rows of the chunk in chunk_begin..chunk_end - 1: in all
-       layers, unless a layer boundary has suspended them in this iteration or in an earlier one. */
-    uint32_t decode_rows, decode_begin, decode_end;
-    uint32_t chunk_rows, chunk_begin, chunk_end;
-    uint32_t chunk_class; /* fleet_class: the chunk of each has an activation buffer of its own */
-    uint32_t lent;   /* 1: pool 1 helps with this layer; of pool 1: it does in this iteration */
-    fleet_row chunk; /* its first row */
-    uint64_t begun;  /* tick */
-    uint32_t predicted_ns, pad; /* predicted_ns 0: not known */
-} fleet_batch;                  /* then: fleet_row[decode_rows of the server] */
-
-/* ---- serving: prediction --------------------------------------------------------------------- */
-
-typedef struct fleet_work {
-    float operations, bytes;
-} fleet_work;
-
-/* A device, by two measured points. At intensity I, in operations for a byte, work took the share u of the bandwidth:
-   u_m where memory limits it, u_c at i_c where arithmetic does. */
-typedef struct fleet_roofline {
-    float peak_bytes_per_ns, peak_operations_per_ns;
-    float u_m, i_c, u_c;
-} fleet_roofline;
-
-/* max(W / P_eff, Q / B_eff) with B_eff = u_m B_pk and P_eff = min(P_pk, u_c B_pk I_c); 0 without a roofline. */
-FLEET_HOST_DEVICE float fleet_roofline_ns(const fleet_roofline *r, fleet_work work);
-/* The share of the bandwidth that the work takes: min(u_m, u_c I_c / I). */
-FLEET_HOST_DEVICE float fleet_roofline_share(const fleet_roofline *r, fleet_work work);
-
-/* ---- serving: the server, on the host -------------------------------------------------------- */
-
-typedef enum fleet_policy_kind {
-    FLEET_POLICY_AGENT, /* reactive requests before proactive ones */
-    FLEET_POLICY_FIFO   /* in order of arrival, without classes */
-} fleet_policy_kind;
-
-typedef struct fleet_server_desc {
-    uint32_t requests;          /* submitted, and their last event not read; default 64 */
-    uint32_t reactive_requests; /* of these, for reactive ones alone; default a quarter; fifo: 0 */
-    uint32_t events;            /* tokens of a request that the host has not released; default 32 */
-    uint32_t pages, page_tokens;      /* defaults 1024, 16 */
-    uint32_t reactive_pages;          /* of these, for reactive requests alone; default a quarter */
-    uint32_t prompt_tokens;           /* of a request, at most; default 4096 */
-    uint32_t sequence_tokens;         /* prompt and yielded tokens, at most; default 8192 */
-    uint32_t words;                   /* of a request, for the tiles; default 0 */
-    uint32_t decode_rows, chunk_rows; /* of an iteration, at most; defaults 64, 256 */
-    uint32_t layers;                  /* of an iteration; default 1 */
-    /* `agent`: rows of a decode batch of both classes, at most. Default 0: as many as keep the predicted time of an
-       iteration within 1.1 of that with the reactive rows alone, and 3 without a roofline */
-    uint32_t mixed_rows;
-    uint64_t age_ticks; /* a proactive request that has waited so long is aged; default 30 s */
-    float tick_ns;      /* default: of fleet_clock_ticks */
-    /* 2: pool 0 works on prompts, pool 1 decodes, each in its own iterations (>>pools). Default 1: a pool for both */
-    uint32_t pools;
-    /* 1: an iteration of the only pool has a chunk or decode rows, and the chunk goes first. Default 0 */
-    uint32_t one_stage;
-    /* 1: layer boundaries suspend decode rows too, where all of them may give way. Default 0: iterations do */
-    uint32_t suspend_decode;
-    fleet_policy_kind policy;      /* default FLEET_POLICY_AGENT */
-    fleet_roofline roofline;       /* default: none */
-    fleet_work pass, row, context; /* of an iteration, a row, an earlier token that it reads */
-} fleet_server_desc;
-
-FLEET_C_BEGIN
-fleet_server_desc fleet_server_desc_default(void);
-typedef struct fleet_table fleet_table; /* device memory */
-typedef struct fleeti_desk fleeti_desk; /* pinned memory */
-
-/* A handle, which may be moved. Any number of host threads may use the server. */
-typedef struct fleet_server {
-    fleet_server_desc desc;
-    fleet_table *table;              /* device address: for the tiles' arguments */
-    fleeti_desk *desk, *desk_device; /* and the device address */
-    const char *field;    /* of a refused descriptor: the field out of its range; else null */
-    uint32_t fits, owned; /* fits: the nearest value that this field may have */
-} fleet_server;
-
-/* Memory for a server; 0: the descriptor is refused (fleet_server_init). */
-size_t fleet_server_bytes(const fleet_server_desc *desc);
-size_t fleet_server_host_bytes(const fleet_server_desc *desc);
-/* Makes a server in the caller's memory, which must outlive it: device memory of fleet_server_bytes, 256-byte aligned,
-   and pinned memory of fleet_server_host_bytes with its device address. It is complete on return.
-   FLEET_ERROR_ARGUMENT: the descriptor is refused, and server->field and server->fits say why. */
-fleet_status fleet_server_init(fleet_server *server, const fleet_server_desc *desc,
-                               void *device_memory, void *pinned, void *pinned_device,
-                               fleet_stream stream);
-/* The same with memory of its own, which fleet_server_free frees. */
-fleet_status fleet_server_create(fleet_server *server, const fleet_server_desc *desc,
-                                 fleet_stream stream);
-void fleet_server_free(fleet_server *server);
-/* Device address of the page tables: that of slot i begins i * *stride pages further on. */
-const uint32_t *fleet_server_page_tables(const fleet_server *server, uint32_t *stride);
-
-typedef struct fleet_request {
-    fleet_class priority;
-    const uint32_t *prompt;             /* copied */
-    uint32_t prompt_tokens, max_tokens; /* max_tokens: it yields at most so many. Both at least 1 */
-    const uint32_t *words;              /* desc.words of them, copied; e.g. how it chooses tokens */
-} fleet_request;
-
-/* An id, never 0, of one request of one server; or the field that was refused, and the largest value that fits. */
-typedef struct fleet_ticket {
-    uint64_t id;
-    const char *field; /* null: none */
-    uint32_t fits;
-} fleet_ticket;
-
-/* FLEET_ERROR_ARGUMENT: the request would never fit. FLEET_ERROR_BUSY: not now, all entries for its class are taken.
-   FLEET_ERROR_ABORTED: the server was told to stop, or the launch has ended. *ticket is set in any case. */
-fleet_status fleet_server_submit(fleet_server *server, const fleet_request *request,
-                                 fleet_ticket *ticket);
-
-typedef enum fleet_event_kind {
-    FLEET_EVENT_TOKEN,
-    FLEET_EVENT_FINISHED, /* this one and the next two are a request's last event */
-    FLEET_EVENT_FAILED,
-    FLEET_EVENT_CANCELLED
-} fleet_event_kind;
-
-typedef struct fleet_server_event {
-    uint64_t id, tick, begun; /* tick of the boundary that sent it; of its first batch, or 0 */
-    fleet_event_kind kind;
-    uint32_t token;
-    uint32_t index;      /* of the token; of a last event the number of tokens */
-    fleet_status status; /* of a failed one */
-} fleet_server_event;
-
-/* The next event; 0: there is none. Those of a request come in order, and one thread gets the last one. A thread that
-   is suspended, or ends, in this call keeps back its own event alone. */
-uint32_t fleet_server_poll(fleet_server *server, fleet_server_event *event);
-/* Gives an event's room back. A request with desc.events tokens that were not released pauses; no other one does.
-   FLEET_ERROR_ARGUMENT: all that was read has been released. FLEET_ERROR_REQUEST: as below. */
-fleet_status fleet_server_release(fleet_server *server, const fleet_server_event *event);
-/* Asks for a request's end. FLEET_ERROR_REQUEST: it has ended, or is another server's. */
-fleet_status fleet_server_cancel(fleet_server *server, uint64_t id);
-/* Ends the launch: when all requests have ended (drain 1), or now, and then they are cancelled. */
-void fleet_server_stop(fleet_server *server, uint32_t drain);
-/* When the launch has ended: fleet_server_poll gives what it has sent, and then a last event for each request that has
-   not ended: FLEET_EVENT_FAILED with this status, or FLEET_EVENT_CANCELLED if it is FLEET_OK. */
-void fleet_server_ended(fleet_server *server, fleet_status status);
-/* Makes a server ready for the next launch. FLEET_ERROR_BUSY: a request has not ended, or a thread is in a call above. */
-fleet_status fleet_server_reset(fleet_server *server, fleet_stream stream);
-
-/* A snapshot of the last boundary; may be read at any time. */
-typedef struct fleet_server_stats {
-    uint32_t iterations, layers_cut; /* with a batch; layer boundaries that suspended rows */
-    uint32_t queued[2], prefill[2], decode[2]; /* requests by fleet_class */
-    uint32_t decode_rows, chunk_rows;          /* of the last batch */
-    uint32_t pages_available;
-    /* Of predicted iterations, not suspended: number; |predicted - measured| / measured in thousandths: mean, largest. */
-    uint32_t predicted, error_mean, error_max;
-} fleet_server_stats;
-void fleet_server_stats_read(const fleet_server *server, fleet_server_stats *stats);
-
-FLEET_C_END
-
-/* ---- serving: boundaries and policies, on the device ----------------------------------------- */
-
 /* FLEET_POLICY(name) makes a policy of five functions of yours. One lane calls them, between layers only when there is news:
      void name_admit(fleet_table *t, uint64_t now)         gives queued requests their pages, by fleet_table_admit
      uint32_t name_prefill(fleet_table *t, uint32_t pool)  slot whose prompt goes on; one not in prefill, or FLEET_NONE: none
@@ -458,86 +547,154 @@ FLEET_DEVICE uint32_t fleet_table_admit(fleet_table *t, uint32_t slot);
 FLEET_DEVICE uint32_t fleet_table_join(fleet_table *t, uint32_t slot);
 FLEET_DEVICE void fleet_table_evict(fleet_table *t, uint32_t slot);
 
-#define FLEET_SERVING_IDLE 0u /* there is nothing to run */
-#define FLEET_SERVING_BATCH 1u
-#define FLEET_SERVING_STOPPED 2u
+/* ==== >>layout: what lies in device memory and in pinned memory =============================== */
 
-/* In the task between two iterations of a pool (0, unless there are two), by all its threads: sends the tokens of the batch
-   that has run, takes in what has arrived, and composes the batch of the pool's next step (ctx->epoch + 1), which all threads
-   may read then. While there is nothing to do it waits for the host (fleet_idle). After a stop it calls fleet_finish, and
-   the batch is empty. Not FLEET_OK: the run ends. */
-FLEET_DEVICE fleet_status fleet_server_next(const fleet_ctx *ctx, fleet_table *t, uint32_t pool);
-/* In a task after all those of layer - 1 and before those of `layer`, by all its threads. 1: it has suspended rows of
-   this step's batch; chunk_end and decode_end say which. */
-FLEET_DEVICE uint32_t fleet_server_between(const fleet_ctx *ctx, fleet_table *t, uint32_t pool,
-                                           uint32_t layer);
-/* The host's word that changes with all that arrives. While it is *seen, fleet_server_between of the only pool does nothing. */
-FLEET_DEVICE const uint32_t *fleet_table_news(const fleet_table *t, uint32_t *seen);
+/* ---- layout: pages --------------------------------------------------------------------------- */
 
-/* The same without a graph, by all lanes of one wave; of either pool, one at a time. `step` counts the pool's iterations. */
-FLEET_DEVICE uint32_t fleet_server_boundary(fleet_table *t, uint32_t pool, uint32_t step,
-                                            uint64_t now);
-FLEET_DEVICE uint32_t fleet_server_layer(fleet_table *t, uint32_t pool, uint32_t step,
-                                         uint32_t layer, uint64_t now);
+/* A page that has references, or is in one of two lists: the free pages, or the cached ones without references in the
+   order of their last release. */
+typedef struct fleeti_page {
+    uint32_t references;
+    uint32_t next, previous; /* in its list; the free list has no previous */
+    uint32_t chain;          /* the next page of the same bucket */
+    uint64_t key;            /* 0: not cached */
+    uint64_t parent;         /* the key of the page before it; 0: it is a first page */
+} fleeti_page;
 
-/* The batch of a step, for every task of it. */
-FLEET_DEVICE const fleet_batch *fleet_table_batch(const fleet_table *t, uint32_t pool,
-                                                  uint32_t step);
-/* Row i: decode rows first, then those of the chunk. kind is FLEET_ROW_NONE if it does not run in this layer. */
-FLEET_DEVICE fleet_row fleet_batch_row(const fleet_batch *b, uint32_t i, uint32_t layer);
-FLEET_DEVICE uint32_t fleet_row_token(const fleet_table *t, fleet_row row);
-/* The page table of the row's request, and its words. */
-FLEET_DEVICE const uint32_t *fleet_row_pages(const fleet_table *t, fleet_row row);
-FLEET_DEVICE const uint32_t *fleet_row_words(const fleet_table *t, fleet_row row);
+struct fleet_pages {
+    uint32_t pages, page_tokens, buckets; /* buckets: a power of two */
+    uint32_t reserved;
+    uint32_t free, cached; /* lengths of the two lists */
+    uint32_t first_free, oldest, newest;
+    uint32_t pad;
+    uint64_t key; /* of the last insertion */
+    /* Then: a fleeti_page each, the first page of each bucket, page_tokens tokens each. */
+};
 
-#define FLEET_RESULT_MORE 1u /* the request goes on, unless it has its max_tokens */
-#define FLEET_RESULT_END 2u  /* this is its last token */
-#define FLEET_RESULT_FAIL 3u /* it fails alone; token: a fleet_status */
+/* A page after one that is in no cache cannot be found, so it is not inserted. */
+#define FLEETI_PAGES_NO_KEY UINT64_MAX
+/* Of one bucket, at most: tokens that were chosen to share a bucket do not make the worker slow. */
+#define FLEETI_PAGES_CHAIN 16u
 
-/* Stores the result of row i of a batch, by one thread: of each decode row and of the last one of a prompt. A row
-   without a result fails its request with FLEET_ERROR_TILE. */
-FLEET_DEVICE void fleet_row_result(const fleet_table *t, uint32_t pool, uint32_t step, uint32_t i,
-                                   uint32_t result, uint32_t token);
+/* ---- layout: a server ------------------------------------------------------------------------ */
 
-/* ---- pools: a server ------------------------------------------------------------------------- */
+/* Messages. */
+typedef struct fleeti_submission {
+    uint32_t slot, generation, priority;
+    uint32_t prompt_tokens, max_tokens;
+} fleeti_submission;
+typedef struct fleeti_notice {
+    uint32_t slot, generation;
+    uint32_t kind; /* fleet_event_kind */
+    uint32_t token, index, status;
+    uint32_t tick[2], begun[2]; /* low word first */
+} fleeti_notice;
 
-/* A server with two pools (fleet_server_desc.pools): pool 0 works on prompts, pool 1 decodes. Each has a boundary of its own,
-   which passes the pool's number to fleet_server_next, and tasks pass it to fleet_table_batch and fleet_row_result. The
-   boundaries of the two pools have the table in turn (edge 36): what a request has left in one pool is seen in the other. A
-   pool that has nothing to do waits for the host and for the other one. fleet_server_next returns FLEET_ERROR_ARGUMENT where
-   the server has no such pool, and FLEET_ERROR_UNSUPPORTED in a launch of one state: pool 1 would have no boundaries.
+#define FLEETI_INBOX 8u /* submissions that are popped at once */
 
-   Elastic: while pool 1 has nothing to decode, its chiplets help with the chunk, layer by layer. So a layer of pool 0
-   does not have a task for each row, but tiles that its tasks take one after another:
-       gate of each layer, a task of pool 0:  fleet_server_share(&ctx, table, layer, tiles)
-       layer, a task for each worker of pool 0, and help, a task for each worker of pool 1:
-           fleet_share share = fleet_share_open(pool);
-           while (fleet_share_next(&ctx, table, &share))
-               ... tile share.tile of layer share.layer, for fleet_table_batch(table, 0, share.step) ...
-           return share.status;
-   The boundary of pool 1 lets its help tasks run in steps whose batch is `lent`. They end at the first layer that is not
-   lent any more: the next one after a request could decode again. Tiles of a layer may run in any order and anywhere. */
-typedef struct fleet_share {
-    uint32_t tile, layer, step; /* in hand; step: of pool 0, for its batch */
-    fleet_status status;        /* not FLEET_OK: the run ends */
-    uint32_t pool;
-    uint32_t ran; /* private, in the first wave */
-} fleet_share;
+#define FLEETI_STOP_DRAIN 1u
+#define FLEETI_STOP_NOW 2u
 
-/* In a task of pool 0 before those of `layer`, after those of the layer before, by all its threads: waits until all tiles
-   of that one have run, wherever they do, and hands out tiles 0..tiles - 1 of `layer`. The tasks after it take them all:
-   they call fleet_share_next until it returns 0. */
-FLEET_DEVICE fleet_status fleet_server_share(const fleet_ctx *ctx, fleet_table *t, uint32_t layer,
-                                             uint32_t tiles);
-FLEET_DEVICE fleet_share fleet_share_open(uint32_t pool);
-/* By all threads of the task, which is a chiplet's or workgroup's and no wavefront-task: the next tile. 0: there is none
-   for this task. In pool 1 it waits for further layers while they are lent. Between two calls the tile runs: the call
-   publishes what it has stored to the task after the layer (edges 37 and 38). */
-FLEET_DEVICE uint32_t fleet_share_next(const fleet_ctx *ctx, fleet_table *t, fleet_share *share);
+typedef struct fleeti_result {
+    uint32_t result, token; /* FLEET_RESULT_..., or 0: none */
+} fleeti_result;
 
-/* ==== >>rings: rings and pages ================================================================ */
+/* What one pool does. */
+typedef struct fleeti_pool {
+    /* 1 + the half in which its running batch is; 0: none */
+    uint32_t open;
+    /* the layer in which its suspended decode rows resume, and their number; 0, 0: none */
+    uint32_t resume, suspended;
+    uint32_t seen; /* fleet_table.news at its last decision */
+    /* fleet_table.changes and the bell at its last boundary, for the wait after it */
+    uint32_t changes, bell;
+} fleeti_pool;
 
-/* ---- rings: the device's end ----------------------------------------------------------------- */
+#define FLEETI_POOLS 2u
+
+/* What two pools tell each other. Counts wrap. */
+typedef struct fleeti_between_pools {
+    fleeti_line turns, turn; /* boundaries that want the table, and the one that has it */
+    /* of the boundary that has it: its number, and fleeti_pool_runs before it */
+    uint32_t turn_number, ran;
+    uint32_t pad_of_turn[FLEETI_EVENT_LINE - 2];
+    fleeti_line bell; /* times that one pool has changed what the other one waits for */
+    fleeti_line lent; /* 1: the decode pool's chiplets work for the prefill pool */
+    /* Tiles of all layers so far: handed out, taken, and run; the last word is stored to by RMWs of both pools. */
+    fleeti_line handed_out, taken, run;
+    /* of the layer in hand: its first tile in these counts, itself, and the step of pool 0 */
+    uint32_t first, layer, step;
+    uint32_t pad[FLEETI_EVENT_LINE - 3];
+} fleeti_between_pools;
+
+/* The request table and all that the scheduler knows. The boundary's worker owns it, or those of two pools in turn; other tasks read batches, prompts and page tables, which events of the graph publish to them. */
+struct fleet_table {
+    fleeti_between_pools pools;
+    fleet_server_desc desc;
+    fleet_slot *slots;
+    uint32_t *prompts;     /* [requests][words, prompt_tokens] */
+    uint32_t *page_tables; /* [requests][pages_of_slot] */
+    uint32_t pages_of_slot;
+    fleet_pages *pages;
+    fleet_batch *batches; /* [pools][2], batch_bytes apart */
+    size_t batch_bytes;
+    fleet_row *suspended;   /* [pools][decode_rows] */
+    fleeti_result *results; /* [pools][decode_rows + 1]: the last one is that of the chunk */
+    fleet_ring submissions, events;
+    const fleeti_desk *desk;      /* device address */
+    const uint32_t *host_prompts; /* as prompts, in pinned memory */
+    uint32_t *host_stats;
+    fleeti_notice *outbox;   /* two for each slot */
+    uint32_t outgoing, sent; /* notices in it; of these, those that the host has got */
+    uint32_t is_full;        /* there are others since the last boundary: the ring had no room */
+    fleeti_submission inbox[FLEETI_INBOX];
+    fleeti_pool pool[FLEETI_POOLS];
+    uint32_t order;            /* of the next arrival */
+    uint32_t changes, cancels; /* of the desk, that have been seen */
+    uint32_t
+        news; /* boundaries, and times that something was taken in: what a decision may depend on */
+    uint32_t stop;       /* FLEETI_STOP_... */
+    uint32_t slots_used; /* slots from here on are free */
+    uint32_t joined;     /* slots with FLEET_SLOT_JOINED */
+    uint32_t in_phase[FLEET_PHASE_ENDED]
+                     [2];   /* requests by phase and class; not kept for free slots */
+    uint32_t pages_used[2]; /* reserved by requests of a class */
+    uint32_t
+        aged_turn; /* 1: the next prompt of an aged request goes before those of reactive ones */
+    float error_sum;
+    uint32_t stats_changed; /* since the host got them */
+    fleet_server_stats stats;
+};
+
+/* What the host knows of a slot: generation << 32 | FLEETI_DESK_... << 28 | tokens that have been read. It changes by
+   compare-and-swap of the whole word: a thread that was suspended since it read the word changes nothing. */
+#define FLEETI_DESK_FREE 0u
+#define FLEETI_DESK_HELD 1u      /* free, while a thread resets the server */
+#define FLEETI_DESK_TAKEN 2u     /* a thread fills it in and submits it */
+#define FLEETI_DESK_SUBMITTED 3u /* the request may be running */
+#define FLEETI_DESK_ENDED 4u     /* its last event is in the ring, or was popped */
+#define FLEETI_DESK_LEFT 5u      /* the launch has ended before it */
+
+/* The host's words for the device, and for itself. After it: rings, prompts. */
+typedef struct fleeti_desk_slot {
+    uint64_t state;
+    uint64_t released;  /* generation << 32 | events of it that the host has released */
+    uint32_t cancelled; /* the generation of the request to be cancelled; an older one: none */
+    uint32_t line[FLEETI_EVENT_LINE - 5];
+} fleeti_desk_slot;
+
+struct fleeti_desk {
+    fleeti_line changes; /* counts all that a host thread does for the boundary to see */
+    fleeti_line cancels; /* counts cancels and stops */
+    fleeti_line stop;    /* FLEETI_STOP_... */
+    fleeti_line stats[(sizeof(fleet_server_stats) + sizeof(fleeti_line) - 1) / sizeof(fleeti_line)];
+    /* of the host alone */
+    fleet_ring submissions, events;
+    uint32_t ended;  /* 1 + the status with which the launch has ended */
+    uint32_t ending; /* threads in fleet_server_ended */
+};
+
+/* ==== >>rings: the device's end =============================================================== */
 
 /* The slot of message n: its sequence number, then the message. */
 FLEET_HOST_DEVICE uint32_t *fleeti_message_slot(const fleet_ring *ring, uint32_t n)
@@ -660,32 +817,7 @@ FLEET_DEVICE uint32_t fleet_ring_try_pop(fleet_ring *ring, void *messages, uint3
     return found;
 }
 
-/* ---- pages ----------------------------------------------------------------------------------- */
-
-/* A page that has references, or is in one of two lists: the free pages, or the cached ones without references in the
-   order of their last release. */
-typedef struct fleeti_page {
-    uint32_t references;
-    uint32_t next, previous; /* in its list; the free list has no previous */
-    uint32_t chain;          /* the next page of the same bucket */
-    uint64_t key;            /* 0: not cached */
-    uint64_t parent;         /* the key of the page before it; 0: it is a first page */
-} fleeti_page;
-
-struct fleet_pages {
-    uint32_t pages, page_tokens, buckets; /* buckets: a power of two */
-    uint32_t reserved;
-    uint32_t free, cached; /* lengths of the two lists */
-    uint32_t first_free, oldest, newest;
-    uint32_t pad;
-    uint64_t key; /* of the last insertion */
-    /* Then: a fleeti_page each, the first page of each bucket, page_tokens tokens each. */
-};
-
-/* A page after one that is in no cache cannot be found, so it is not inserted. */
-#define FLEETI_PAGES_NO_KEY UINT64_MAX
-/* Of one bucket, at most: tokens that were chosen to share a bucket do not make the worker slow. */
-#define FLEETI_PAGES_CHAIN 16u
+/* ==== >>pages: the allocator ================================================================== */
 
 FLEET_HOST_DEVICE uint32_t fleeti_pages_buckets(uint32_t pages)
 {
@@ -900,125 +1032,9 @@ FLEET_HOST_DEVICE fleet_status fleet_pages_finish(fleet_pages *p, fleet_admissio
     return status;
 }
 
-/* ==== >>scheduling: boundaries and policies, for >>server ===================================== */
+/* ==== >>requests: the table, and the life of a request ======================================== */
 
-/* ---- scheduling: memory ---------------------------------------------------------------------- */
-
-/* Messages. */
-typedef struct fleeti_submission {
-    uint32_t slot, generation, priority;
-    uint32_t prompt_tokens, max_tokens;
-} fleeti_submission;
-typedef struct fleeti_notice {
-    uint32_t slot, generation;
-    uint32_t kind; /* fleet_event_kind */
-    uint32_t token, index, status;
-    uint32_t tick[2], begun[2]; /* low word first */
-} fleeti_notice;
-
-#define FLEETI_INBOX 8u /* submissions that are popped at once */
-
-#define FLEETI_STOP_DRAIN 1u
-#define FLEETI_STOP_NOW 2u
-
-typedef struct fleeti_result {
-    uint32_t result, token; /* FLEET_RESULT_..., or 0: none */
-} fleeti_result;
-
-/* What one pool does. */
-typedef struct fleeti_pool {
-    /* 1 + the half in which its running batch is; 0: none */
-    uint32_t open;
-    /* the layer in which its suspended decode rows resume, and their number; 0, 0: none */
-    uint32_t resume, suspended;
-    uint32_t seen; /* fleet_table.news at its last decision */
-    /* fleet_table.changes and the bell at its last boundary, for the wait after it */
-    uint32_t changes, bell;
-} fleeti_pool;
-
-#define FLEETI_POOLS 2u
-
-/* What two pools tell each other. Counts wrap. */
-typedef struct fleeti_between_pools {
-    fleeti_line turns, turn; /* boundaries that want the table, and the one that has it */
-    /* of the boundary that has it: its number, and fleeti_pool_runs before it */
-    uint32_t turn_number, ran;
-    uint32_t pad_of_turn[FLEETI_EVENT_LINE - 2];
-    fleeti_line bell; /* times that one pool has changed what the other one waits for */
-    fleeti_line lent; /* 1: the decode pool's chiplets work for the prefill pool */
-    /* Tiles of all layers so far: handed out, taken, and run; the last word is stored to by RMWs of both pools. */
-    fleeti_line handed_out, taken, run;
-    /* of the layer in hand: its first tile in these counts, itself, and the step of pool 0 */
-    uint32_t first, layer, step;
-    uint32_t pad[FLEETI_EVENT_LINE - 3];
-} fleeti_between_pools;
-
-/* The request table and all that the scheduler knows. The boundary's worker owns it, or those of two pools in turn; other tasks read batches, prompts and page tables, which events of the graph publish to them. */
-struct fleet_table {
-    fleeti_between_pools pools;
-    fleet_server_desc desc;
-    fleet_slot *slots;
-    uint32_t *prompts;     /* [requests][words, prompt_tokens] */
-    uint32_t *page_tables; /* [requests][pages_of_slot] */
-    uint32_t pages_of_slot;
-    fleet_pages *pages;
-    fleet_batch *batches; /* [pools][2], batch_bytes apart */
-    size_t batch_bytes;
-    fleet_row *suspended;   /* [pools][decode_rows] */
-    fleeti_result *results; /* [pools][decode_rows + 1]: the last one is that of the chunk */
-    fleet_ring submissions, events;
-    const fleeti_desk *desk;      /* device address */
-    const uint32_t *host_prompts; /* as prompts, in pinned memory */
-    uint32_t *host_stats;
-    fleeti_notice *outbox;   /* two for each slot */
-    uint32_t outgoing, sent; /* notices in it; of these, those that the host has got */
-    uint32_t is_full;        /* there are others since the last boundary: the ring had no room */
-    fleeti_submission inbox[FLEETI_INBOX];
-    fleeti_pool pool[FLEETI_POOLS];
-    uint32_t order;            /* of the next arrival */
-    uint32_t changes, cancels; /* of the desk, that have been seen */
-    uint32_t
-        news; /* boundaries, and times that something was taken in: what a decision may depend on */
-    uint32_t stop;       /* FLEETI_STOP_... */
-    uint32_t slots_used; /* slots from here on are free */
-    uint32_t joined;     /* slots with FLEET_SLOT_JOINED */
-    uint32_t in_phase[FLEET_PHASE_ENDED]
-                     [2];   /* requests by phase and class; not kept for free slots */
-    uint32_t pages_used[2]; /* reserved by requests of a class */
-    uint32_t
-        aged_turn; /* 1: the next prompt of an aged request goes before those of reactive ones */
-    float error_sum;
-    uint32_t stats_changed; /* since the host got them */
-    fleet_server_stats stats;
-};
-
-/* What the host knows of a slot: generation << 32 | FLEETI_DESK_... << 28 | tokens that have been read. It changes by
-   compare-and-swap of the whole word: a thread that was suspended since it read the word changes nothing. */
-#define FLEETI_DESK_FREE 0u
-#define FLEETI_DESK_HELD 1u      /* free, while a thread resets the server */
-#define FLEETI_DESK_TAKEN 2u     /* a thread fills it in and submits it */
-#define FLEETI_DESK_SUBMITTED 3u /* the request may be running */
-#define FLEETI_DESK_ENDED 4u     /* its last event is in the ring, or was popped */
-#define FLEETI_DESK_LEFT 5u      /* the launch has ended before it */
-
-/* The host's words for the device, and for itself. After it: rings, prompts. */
-typedef struct fleeti_desk_slot {
-    uint64_t state;
-    uint64_t released;  /* generation << 32 | events of it that the host has released */
-    uint32_t cancelled; /* the generation of the request to be cancelled; an older one: none */
-    uint32_t line[FLEETI_EVENT_LINE - 5];
-} fleeti_desk_slot;
-
-struct fleeti_desk {
-    fleeti_line changes; /* counts all that a host thread does for the boundary to see */
-    fleeti_line cancels; /* counts cancels and stops */
-    fleeti_line stop;    /* FLEETI_STOP_... */
-    fleeti_line stats[(sizeof(fleet_server_stats) + sizeof(fleeti_line) - 1) / sizeof(fleeti_line)];
-    /* of the host alone */
-    fleet_ring submissions, events;
-    uint32_t ended;  /* 1 + the status with which the launch has ended */
-    uint32_t ending; /* threads in fleet_server_ended */
-};
+/* ---- table: what tasks read ------------------------------------------------------------------ */
 
 FLEET_DEVICE fleet_slot *fleet_table_slot(const fleet_table *t, uint32_t slot)
 {
@@ -1057,8 +1073,6 @@ FLEET_DEVICE fleet_row *fleeti_decode_rows(fleet_batch *b)
 {
     return (fleet_row *)(void *)(b + 1);
 }
-
-/* ---- scheduling: what tasks read ------------------------------------------------------------- */
 
 FLEET_DEVICE const fleet_batch *fleet_table_batch(const fleet_table *t, uint32_t pool,
                                                   uint32_t step)
@@ -1107,52 +1121,9 @@ FLEET_DEVICE void fleet_row_result(const fleet_table *t, uint32_t pool, uint32_t
     r->result = result, r->token = token;
 }
 
-/* ---- scheduling: prediction ------------------------------------------------------------------ */
+/* ---- table: the life of a request ------------------------------------------------------------ */
 
-FLEET_HOST_DEVICE float fleeti_effective_operations(const fleet_roofline *r)
-{
-    const float measured = r->u_c * r->peak_bytes_per_ns * r->i_c;
-    return measured < r->peak_operations_per_ns ? measured : r->peak_operations_per_ns;
-}
-FLEET_HOST_DEVICE float fleet_roofline_ns(const fleet_roofline *r, fleet_work work)
-{
-    const float bandwidth = r->u_m * r->peak_bytes_per_ns;
-    const float operations = fleeti_effective_operations(r);
-    if (!(bandwidth > 0 && operations > 0)) return 0;
-    return work.operations / operations > work.bytes / bandwidth ? work.operations / operations
-                                                                 : work.bytes / bandwidth;
-}
-FLEET_HOST_DEVICE float fleet_roofline_share(const fleet_roofline *r, fleet_work work)
-{
-    if (!(work.operations > 0) || work.bytes * r->u_c * r->i_c > work.operations * r->u_m)
-        return r->u_m;
-    return r->u_c * r->i_c * work.bytes / work.operations;
-}
-/* Whether its intensity is below the knee P_eff / B_eff. */
-FLEET_HOST_DEVICE uint32_t fleeti_memory_bound(const fleet_roofline *r, fleet_work work)
-{
-    return work.operations * r->u_m * r->peak_bytes_per_ns <
-           work.bytes * fleeti_effective_operations(r);
-}
-
-/* An iteration with so many decode rows, that read `context` earlier tokens in all, and a chunk of so many rows from
-   `position` on. Rows of a chunk read earlier tokens together. */
-FLEET_HOST_DEVICE fleet_work fleeti_iteration_work(const fleet_server_desc *d, uint32_t rows,
-                                                   uint32_t context, uint32_t chunk,
-                                                   uint32_t position)
-{
-    const float all = (float)(rows + chunk), c = (float)chunk, before = (float)position;
-    const float pairs = (float)context + c * (before + c / 2);
-    fleet_work work;
-    work.operations = d->pass.operations + all * d->row.operations + pairs * d->context.operations;
-    work.bytes = d->pass.bytes + all * d->row.bytes +
-                 ((float)context + (chunk ? before + c : 0)) * d->context.bytes;
-    return work;
-}
-
-/* ---- scheduling: the life of a request ------------------------------------------------------- */
-
-/* Functions of this part and the following ones run in one lane, unless they say otherwise.
+/* Functions of this section and of >>policies and >>boundaries run in one lane, unless they say otherwise.
 
    A boundary holds up all workers, so the lanes of its wave share what is done for each request: a lane has a slot, or
    FLEET_NONE. What changes more than its own slot is done by one lane at a time (FLEETI_ONE_BY_ONE). Barriers of the wave order both. */
@@ -1374,7 +1345,7 @@ FLEETI_OUTLINED void fleeti_settle(fleet_table *t, uint64_t now)
     fleet_wave_barrier();
 }
 
-/* ---- scheduling: taking in ------------------------------------------------------------------- */
+/* ---- table: taking in ------------------------------------------------------------------------ */
 
 FLEET_DEVICE const uint32_t *fleet_table_news(const fleet_table *t, uint32_t *seen)
 {
@@ -1451,7 +1422,52 @@ FLEETI_OUTLINED void fleeti_take_in(fleet_table *t, uint64_t now)
     fleet_wave_barrier();
 }
 
-/* ---- scheduling: policy fifo ----------------------------------------------------------------- */
+/* ==== >>policies: which requests run ========================================================== */
+
+/* ---- policy: prediction ---------------------------------------------------------------------- */
+
+FLEET_HOST_DEVICE float fleeti_effective_operations(const fleet_roofline *r)
+{
+    const float measured = r->u_c * r->peak_bytes_per_ns * r->i_c;
+    return measured < r->peak_operations_per_ns ? measured : r->peak_operations_per_ns;
+}
+FLEET_HOST_DEVICE float fleet_roofline_ns(const fleet_roofline *r, fleet_work work)
+{
+    const float bandwidth = r->u_m * r->peak_bytes_per_ns;
+    const float operations = fleeti_effective_operations(r);
+    if (!(bandwidth > 0 && operations > 0)) return 0;
+    return work.operations / operations > work.bytes / bandwidth ? work.operations / operations
+                                                                 : work.bytes / bandwidth;
+}
+FLEET_HOST_DEVICE float fleet_roofline_share(const fleet_roofline *r, fleet_work work)
+{
+    if (!(work.operations > 0) || work.bytes * r->u_c * r->i_c > work.operations * r->u_m)
+        return r->u_m;
+    return r->u_c * r->i_c * work.bytes / work.operations;
+}
+/* Whether its intensity is below the knee P_eff / B_eff. */
+FLEET_HOST_DEVICE uint32_t fleeti_memory_bound(const fleet_roofline *r, fleet_work work)
+{
+    return work.operations * r->u_m * r->peak_bytes_per_ns <
+           work.bytes * fleeti_effective_operations(r);
+}
+
+/* An iteration with so many decode rows, that read `context` earlier tokens in all, and a chunk of so many rows from
+   `position` on. Rows of a chunk read earlier tokens together. */
+FLEET_HOST_DEVICE fleet_work fleeti_iteration_work(const fleet_server_desc *d, uint32_t rows,
+                                                   uint32_t context, uint32_t chunk,
+                                                   uint32_t position)
+{
+    const float all = (float)(rows + chunk), c = (float)chunk, before = (float)position;
+    const float pairs = (float)context + c * (before + c / 2);
+    fleet_work work;
+    work.operations = d->pass.operations + all * d->row.operations + pairs * d->context.operations;
+    work.bytes = d->pass.bytes + all * d->row.bytes +
+                 ((float)context + (chunk ? before + c : 0)) * d->context.bytes;
+    return work;
+}
+
+/* ---- policy: fifo ---------------------------------------------------------------------------- */
 
 /* What policies look at in a slot. Several are loaded at once: one after the other they take long. */
 #define FLEETI_HEADS 4u
@@ -1536,7 +1552,7 @@ FLEET_DEVICE uint32_t fleeti_fifo_lends(const fleet_table *t)
     return 0;
 }
 
-/* ---- scheduling: policy agent ---------------------------------------------------------------- */
+/* ---- policy: agent --------------------------------------------------------------------------- */
 
 /* Ageing: a proactive request that has waited too long is aged from then on. */
 FLEET_DEVICE void fleeti_agent_age(fleet_table *t, uint64_t now)
@@ -1802,7 +1818,211 @@ FLEET_DEVICE uint32_t fleeti_agent_lends(const fleet_table *t)
     return 1;
 }
 
-/* ---- scheduling: boundaries ------------------------------------------------------------------ */
+/* ==== >>pools: what two pools tell each other ================================================= */
+
+/* ---- pools: turns at the table --------------------------------------------------------------- */
+
+/* Whether pool 1 helps with the layers that come. Read by its help tasks: relaxed, no data follows. */
+FLEET_DEVICE uint32_t fleeti_lend(fleet_table *t, uint32_t lent)
+{
+    fleet_store_relaxed_device(&t->pools.lent.word, lent);
+    return lent;
+}
+FLEET_DEVICE uint32_t fleeti_lent(const fleet_table *t)
+{
+    return fleet_load_relaxed_device(&t->pools.lent.word);
+}
+
+/* The first wave's value, for all threads of the task, which may then read what that wave has stored. */
+FLEET_DEVICE uint32_t fleeti_server_tell(const fleet_ctx *ctx, uint32_t value, uint32_t word)
+{
+    fleeti_drain(); /* to the other waves of the workgroup, over the barrier */
+    fleet_barrier(ctx);
+    return fleeti_broadcast(ctx->self, value, word);
+}
+
+/* Where two pools share the table, each has it in turn, from fleeti_turn_begin to fleeti_turn_end. */
+
+/* By all lanes of the first wave of a task: waits until *at is `word`, or with `differs` until it is not, and acquires what
+   was stored before that. Not FLEET_OK: the run ends. */
+FLEETI_OUTLINED uint32_t fleeti_await_pool(fleeti_state *state, uint32_t worker, uint32_t task,
+                                           uint32_t epoch, const uint32_t *at, uint32_t word,
+                                           uint32_t differs)
+{
+    uint32_t status = FLEET_OK, tries = 0;
+    uint64_t since = 0;
+    /* loop 27 */
+    while (!status && (fleeti_first(fleeti_poll_device(at)) == word) == differs)
+        status = fleeti_first((uint32_t)fleeti_back_off(at, &state->config.watch, &tries, &since));
+    /* Pairs: fleeti_turn_end (edge 36), fleet_server_share (edge 37), fleet_share_next (edge 38). Lane 0's poll decides, and
+       those of the other lanes may have seen an older value: the barrier orders what it acquired before their loads. */
+    fleeti_invalidate_device();
+    fleet_wave_barrier();
+    if (status && fleet_lane() == 0)
+        fleeti_task_ends_run(state, worker, task, epoch, fleeti_no_event((fleet_status)status));
+    return status;
+}
+FLEET_DEVICE uint32_t fleeti_tile_awaits(const fleet_ctx *ctx, const uint32_t *at, uint32_t word,
+                                         uint32_t differs)
+{
+    return fleeti_await_pool(fleeti_state_of_ctx(ctx), fleeti_worker_of_ctx(ctx), ctx->task,
+                             ctx->epoch, at, word, differs);
+}
+/* By all lanes of a wave: the other pool looks again at what it waits for. */
+FLEET_DEVICE void fleeti_ring_bell(fleeti_between_pools *p)
+{
+    if (fleet_lane() == 0) fleeti_rmw_device(&p->bell.word, 1);
+}
+/* Whether the pool has a running batch; and, << 1, the loan. */
+FLEET_DEVICE uint32_t fleeti_pool_runs(const fleet_table *t, uint32_t pool)
+{
+    return (t->pool[pool].open != 0) | fleeti_lent(t) << 1;
+}
+
+/* By all lanes of the first wave. */
+FLEET_DEVICE uint32_t fleeti_turn_begin(const fleet_ctx *ctx, fleet_table *t, uint32_t pool)
+{
+    uint32_t status, turn = 0;
+    if (t->desc.pools == 1) return FLEET_OK;
+    if (fleet_lane() == 0) turn = fleeti_rmw_device(&t->pools.turns.word, 1);
+    turn = fleeti_first(turn);
+    /* Acquires all that the other pool's last boundary has left (edge 36). */
+    status = fleeti_tile_awaits(ctx, &t->pools.turn.word, turn, 0);
+    if (!status && fleet_lane() == 0)
+        t->pools.turn_number = turn, t->pools.ran = fleeti_pool_runs(t, pool);
+    return status;
+}
+/* iteration: the boundary was one between two iterations. */
+FLEETI_OUTLINED void fleeti_turn_end(fleet_table *t, uint32_t pool, uint32_t iteration)
+{
+    fleeti_between_pools *p = &t->pools;
+    if (fleet_lane() == 0) t->pool[pool].changes = t->changes;
+    if (t->desc.pools == 1) return;
+    if (fleet_lane() == 0) {
+        const uint32_t runs = fleeti_pool_runs(t, pool);
+        /* A batch of this pool has begun or ended, or the loan has: the other one may have something to do now. */
+        if (p->ran != runs || (runs & 1 & iteration)) fleeti_ring_bell(p);
+        t->pool[pool].bell = fleet_load_relaxed_device(&p->bell.word);
+    }
+    /* Publishes what this boundary, and through the events of its pool all tiles before it, have stored to the other pool's
+       next boundary. Pair: fleeti_await_pool (edge 36). */
+    fleeti_drain();
+    fleeti_write_back_device();
+    if (fleet_lane() == 0) fleeti_publish_device(&p->turn.word, p->turn_number + 1);
+}
+FLEET_DEVICE fleet_status fleeti_turn_idle(const fleet_ctx *ctx, const fleet_table *t,
+                                           uint32_t pool)
+{
+    const fleeti_pool *own = &t->pool[pool];
+    return fleeti_idle_until(ctx, &t->desk->changes.word, own->changes,
+                             t->desc.pools == 2 ? &t->pools.bell.word : NULL, own->bell);
+}
+
+/* ---- pools: tiles of a layer that is lent ---------------------------------------------------- */
+
+/* By all threads: waits until all tiles that were handed out have run. */
+FLEET_DEVICE fleet_status fleeti_share_ends(const fleet_ctx *ctx, const fleet_table *t)
+{
+    const fleeti_between_pools *p = &t->pools;
+    uint32_t status = FLEET_OK;
+    if (ctx->thread < fleet_wave_size()) {
+        const uint32_t end = fleeti_first(fleet_load_relaxed_device(&p->handed_out.word));
+        /* Acquires what tiles have stored in the other pool (edge 38). */
+        status = fleeti_tile_awaits(ctx, &p->run.word, end, 0);
+    }
+    return (fleet_status)fleeti_server_tell(ctx, status, 0);
+}
+/* Before a boundary of a pool: whether it may have one; then the tiles before it have ended in the other pool too, and
+   read no batch any more. */
+FLEET_DEVICE fleet_status fleeti_pool_ends_layer(const fleet_ctx *ctx, const fleet_table *t,
+                                                 uint32_t pool)
+{
+    if (pool >= t->desc.pools) return FLEET_ERROR_ARGUMENT;
+    if (t->desc.pools == 1) return FLEET_OK;
+    if (!fleeti_state_of_ctx(ctx)->config.other) return FLEET_ERROR_UNSUPPORTED;
+    return pool == 0 ? fleeti_share_ends(ctx, t) : FLEET_OK;
+}
+
+FLEET_DEVICE fleet_status fleet_server_share(const fleet_ctx *ctx, fleet_table *t, uint32_t layer,
+                                             uint32_t tiles)
+{
+    fleeti_between_pools *p = &t->pools;
+    const fleet_status status = fleeti_share_ends(ctx, t);
+    if (status || ctx->thread != 0) return status;
+    p->first = fleet_load_relaxed_device(&p->handed_out.word);
+    p->layer = layer, p->step = ctx->epoch;
+    /* Publishes the layer, and all that its tiles read, to the tasks of the other pool. Pair: fleet_share_next (edge 37). */
+    fleeti_drain();
+    fleeti_write_back_device();
+    fleeti_publish_device(&p->handed_out.word, p->first + tiles);
+    if (fleeti_lent(t)) fleeti_ring_bell(p); /* to fleet_share_next */
+    return FLEET_OK;
+}
+
+FLEET_DEVICE fleet_share fleet_share_open(uint32_t pool)
+{
+    fleet_share share;
+    __builtin_memset(&share, 0, sizeof share);
+    share.pool = pool;
+    share.tile = FLEET_NONE;
+    return share;
+}
+
+/* By the first wave: a tile of a layer whose number is before `end`. */
+FLEET_DEVICE uint32_t fleeti_share_take(fleeti_between_pools *p, uint32_t end, uint32_t *number)
+{
+    for (;;) { /* bounded by the tiles: where a swap fails, another worker took one */
+        const uint32_t next = fleeti_first(fleet_load_relaxed_device(&p->taken.word));
+        uint32_t got = 0;
+        if ((int32_t)(end - next) <= 0) return 0;
+        if (fleet_lane() == 0)
+            got = fleet_cas_relaxed_device(&p->taken.word, next, next + 1) == next;
+        *number = next;
+        if (fleeti_first(got)) return 1;
+    }
+}
+
+FLEET_DEVICE uint32_t fleet_share_next(const fleet_ctx *ctx, fleet_table *t, fleet_share *share)
+{
+    fleeti_between_pools *p = &t->pools;
+    uint32_t found = 0, status = FLEET_OK, number = 0;
+    fleeti_drain(); /* to the first wave, over the barrier: the tile in hand has run */
+    fleet_barrier(ctx);
+    if (ctx->thread < fleet_wave_size()) {
+        share->ran += share->tile != FLEET_NONE;
+        while (!found && !status) { /* loop 28 */
+            const uint32_t bell = fleeti_first(fleeti_poll_device(&p->bell.word));
+            const uint32_t end = fleeti_first(fleeti_poll_device(&p->handed_out.word));
+            /* After that, for a layer that is not lent is handed out after the loan has ended. */
+            const uint32_t lent = share->pool == 0 || fleeti_first(fleeti_lent(t));
+            /* Acquires what pool 0 has stored for the layer, for all lanes: lane 0's poll decides. Pair: fleet_server_share
+               (edge 37). */
+            fleeti_invalidate_device();
+            fleet_wave_barrier();
+            found = lent && fleeti_share_take(p, end, &number);
+            if (found) break;
+            if (share->ran) {
+                /* Publishes the tiles that have run here to the task after the layer; of pool 0 the events of this task do,
+                   too. Pair: fleeti_await_pool (edge 38). */
+                fleeti_write_back_device();
+                if (fleet_lane() == 0) fleeti_add_arrival_device(&p->run.word, share->ran);
+                share->ran = 0;
+            }
+            if (share->pool == 0 || !lent) break;
+            status = fleeti_tile_awaits(ctx, &p->bell.word, bell, 1);
+        }
+        if (found) number -= p->first;
+    }
+    found = fleeti_server_tell(ctx, found, 0);
+    share->status = (fleet_status)fleeti_server_tell(ctx, status, 1);
+    if (!found) return 0;
+    share->tile = fleeti_server_tell(ctx, number, 0);
+    share->layer = fleeti_server_tell(ctx, p->layer, 1);
+    share->step = fleeti_server_tell(ctx, p->step, 0);
+    return 1;
+}
+
+/* ==== >>boundaries: between iterations, and between layers of one ============================= */
 
 /* The prompt's pages up to `prefilled` tokens are complete and may be reused. */
 FLEET_DEVICE void fleeti_insert_pages(fleet_table *t, uint32_t slot, uint32_t before)
@@ -1846,17 +2066,6 @@ FLEET_DEVICE void fleeti_measure(fleet_table *t, const fleet_batch *b, uint64_t 
     t->stats.predicted++;
     t->stats.error_mean = (uint32_t)(t->error_sum / (float)t->stats.predicted);
     if (error > (float)t->stats.error_max) t->stats.error_max = (uint32_t)error;
-}
-
-/* Whether pool 1 helps with the layers that come. Read by its help tasks: relaxed, no data follows. */
-FLEET_DEVICE uint32_t fleeti_lend(fleet_table *t, uint32_t lent)
-{
-    fleet_store_relaxed_device(&t->pools.lent.word, lent);
-    return lent;
-}
-FLEET_DEVICE uint32_t fleeti_lent(const fleet_table *t)
-{
-    return fleet_load_relaxed_device(&t->pools.lent.word);
 }
 
 /* The pool's batch has ended: its rows' progress, and their tokens. By all lanes. */
@@ -2126,195 +2335,6 @@ FLEET_DEVICE uint32_t fleeti_layer_decode(const fleet_table *t, fleet_batch *b, 
     return 1;
 }
 
-/* The first wave's value, for all threads of the task, which may then read what that wave has stored. */
-FLEET_DEVICE uint32_t fleeti_server_tell(const fleet_ctx *ctx, uint32_t value, uint32_t word)
-{
-    fleeti_drain(); /* to the other waves of the workgroup, over the barrier */
-    fleet_barrier(ctx);
-    return fleeti_broadcast(ctx->self, value, word);
-}
-
-/* Where two pools share the table, each has it in turn, from fleeti_turn_begin to fleeti_turn_end. */
-
-/* By all lanes of the first wave of a task: waits until *at is `word`, or with `differs` until it is not, and acquires what
-   was stored before that. Not FLEET_OK: the run ends. */
-FLEETI_OUTLINED uint32_t fleeti_await_pool(fleeti_state *state, uint32_t worker, uint32_t task,
-                                           uint32_t epoch, const uint32_t *at, uint32_t word,
-                                           uint32_t differs)
-{
-    uint32_t status = FLEET_OK, tries = 0;
-    uint64_t since = 0;
-    /* loop 27 */
-    while (!status && (fleeti_first(fleeti_poll_device(at)) == word) == differs)
-        status = fleeti_first((uint32_t)fleeti_back_off(at, &state->config.watch, &tries, &since));
-    /* Pairs: fleeti_turn_end (edge 36), fleet_server_share (edge 37), fleet_share_next (edge 38). Lane 0's poll decides, and
-       those of the other lanes may have seen an older value: the barrier orders what it acquired before their loads. */
-    fleeti_invalidate_device();
-    fleet_wave_barrier();
-    if (status && fleet_lane() == 0)
-        fleeti_task_ends_run(state, worker, task, epoch, fleeti_no_event((fleet_status)status));
-    return status;
-}
-FLEET_DEVICE uint32_t fleeti_tile_awaits(const fleet_ctx *ctx, const uint32_t *at, uint32_t word,
-                                         uint32_t differs)
-{
-    return fleeti_await_pool(fleeti_state_of_ctx(ctx), fleeti_worker_of_ctx(ctx), ctx->task,
-                             ctx->epoch, at, word, differs);
-}
-/* By all lanes of a wave: the other pool looks again at what it waits for. */
-FLEET_DEVICE void fleeti_ring_bell(fleeti_between_pools *p)
-{
-    if (fleet_lane() == 0) fleeti_rmw_device(&p->bell.word, 1);
-}
-/* Whether the pool has a running batch; and, << 1, the loan. */
-FLEET_DEVICE uint32_t fleeti_pool_runs(const fleet_table *t, uint32_t pool)
-{
-    return (t->pool[pool].open != 0) | fleeti_lent(t) << 1;
-}
-
-/* By all lanes of the first wave. */
-FLEET_DEVICE uint32_t fleeti_turn_begin(const fleet_ctx *ctx, fleet_table *t, uint32_t pool)
-{
-    uint32_t status, turn = 0;
-    if (t->desc.pools == 1) return FLEET_OK;
-    if (fleet_lane() == 0) turn = fleeti_rmw_device(&t->pools.turns.word, 1);
-    turn = fleeti_first(turn);
-    /* Acquires all that the other pool's last boundary has left (edge 36). */
-    status = fleeti_tile_awaits(ctx, &t->pools.turn.word, turn, 0);
-    if (!status && fleet_lane() == 0)
-        t->pools.turn_number = turn, t->pools.ran = fleeti_pool_runs(t, pool);
-    return status;
-}
-/* iteration: the boundary was one between two iterations. */
-FLEETI_OUTLINED void fleeti_turn_end(fleet_table *t, uint32_t pool, uint32_t iteration)
-{
-    fleeti_between_pools *p = &t->pools;
-    if (fleet_lane() == 0) t->pool[pool].changes = t->changes;
-    if (t->desc.pools == 1) return;
-    if (fleet_lane() == 0) {
-        const uint32_t runs = fleeti_pool_runs(t, pool);
-        /* A batch of this pool has begun or ended, or the loan has: the other one may have something to do now. */
-        if (p->ran != runs || (runs & 1 & iteration)) fleeti_ring_bell(p);
-        t->pool[pool].bell = fleet_load_relaxed_device(&p->bell.word);
-    }
-    /* Publishes what this boundary, and through the events of its pool all tiles before it, have stored to the other pool's
-       next boundary. Pair: fleeti_await_pool (edge 36). */
-    fleeti_drain();
-    fleeti_write_back_device();
-    if (fleet_lane() == 0) fleeti_publish_device(&p->turn.word, p->turn_number + 1);
-}
-FLEET_DEVICE fleet_status fleeti_turn_idle(const fleet_ctx *ctx, const fleet_table *t,
-                                           uint32_t pool)
-{
-    const fleeti_pool *own = &t->pool[pool];
-    return fleeti_idle_until(ctx, &t->desk->changes.word, own->changes,
-                             t->desc.pools == 2 ? &t->pools.bell.word : NULL, own->bell);
-}
-
-/* ---- scheduling: tiles that two pools share -------------------------------------------------- */
-
-/* By all threads: waits until all tiles that were handed out have run. */
-FLEET_DEVICE fleet_status fleeti_share_ends(const fleet_ctx *ctx, const fleet_table *t)
-{
-    const fleeti_between_pools *p = &t->pools;
-    uint32_t status = FLEET_OK;
-    if (ctx->thread < fleet_wave_size()) {
-        const uint32_t end = fleeti_first(fleet_load_relaxed_device(&p->handed_out.word));
-        /* Acquires what tiles have stored in the other pool (edge 38). */
-        status = fleeti_tile_awaits(ctx, &p->run.word, end, 0);
-    }
-    return (fleet_status)fleeti_server_tell(ctx, status, 0);
-}
-/* Before a boundary of a pool: whether it may have one; then the tiles before it have ended in the other pool too, and
-   read no batch any more. */
-FLEET_DEVICE fleet_status fleeti_pool_ends_layer(const fleet_ctx *ctx, const fleet_table *t,
-                                                 uint32_t pool)
-{
-    if (pool >= t->desc.pools) return FLEET_ERROR_ARGUMENT;
-    if (t->desc.pools == 1) return FLEET_OK;
-    if (!fleeti_state_of_ctx(ctx)->config.other) return FLEET_ERROR_UNSUPPORTED;
-    return pool == 0 ? fleeti_share_ends(ctx, t) : FLEET_OK;
-}
-
-FLEET_DEVICE fleet_status fleet_server_share(const fleet_ctx *ctx, fleet_table *t, uint32_t layer,
-                                             uint32_t tiles)
-{
-    fleeti_between_pools *p = &t->pools;
-    const fleet_status status = fleeti_share_ends(ctx, t);
-    if (status || ctx->thread != 0) return status;
-    p->first = fleet_load_relaxed_device(&p->handed_out.word);
-    p->layer = layer, p->step = ctx->epoch;
-    /* Publishes the layer, and all that its tiles read, to the tasks of the other pool. Pair: fleet_share_next (edge 37). */
-    fleeti_drain();
-    fleeti_write_back_device();
-    fleeti_publish_device(&p->handed_out.word, p->first + tiles);
-    if (fleeti_lent(t)) fleeti_ring_bell(p); /* to fleet_share_next */
-    return FLEET_OK;
-}
-
-FLEET_DEVICE fleet_share fleet_share_open(uint32_t pool)
-{
-    fleet_share share;
-    __builtin_memset(&share, 0, sizeof share);
-    share.pool = pool;
-    share.tile = FLEET_NONE;
-    return share;
-}
-
-/* By the first wave: a tile of a layer whose number is before `end`. */
-FLEET_DEVICE uint32_t fleeti_share_take(fleeti_between_pools *p, uint32_t end, uint32_t *number)
-{
-    for (;;) { /* bounded by the tiles: where a swap fails, another worker took one */
-        const uint32_t next = fleeti_first(fleet_load_relaxed_device(&p->taken.word));
-        uint32_t got = 0;
-        if ((int32_t)(end - next) <= 0) return 0;
-        if (fleet_lane() == 0)
-            got = fleet_cas_relaxed_device(&p->taken.word, next, next + 1) == next;
-        *number = next;
-        if (fleeti_first(got)) return 1;
-    }
-}
-
-FLEET_DEVICE uint32_t fleet_share_next(const fleet_ctx *ctx, fleet_table *t, fleet_share *share)
-{
-    fleeti_between_pools *p = &t->pools;
-    uint32_t found = 0, status = FLEET_OK, number = 0;
-    fleeti_drain(); /* to the first wave, over the barrier: the tile in hand has run */
-    fleet_barrier(ctx);
-    if (ctx->thread < fleet_wave_size()) {
-        share->ran += share->tile != FLEET_NONE;
-        while (!found && !status) { /* loop 28 */
-            const uint32_t bell = fleeti_first(fleeti_poll_device(&p->bell.word));
-            const uint32_t end = fleeti_first(fleeti_poll_device(&p->handed_out.word));
-            /* After that, for a layer that is not lent is handed out after the loan has ended. */
-            const uint32_t lent = share->pool == 0 || fleeti_first(fleeti_lent(t));
-            /* Acquires what pool 0 has stored for the layer, for all lanes: lane 0's poll decides. Pair: fleet_server_share
-               (edge 37). */
-            fleeti_invalidate_device();
-            fleet_wave_barrier();
-            found = lent && fleeti_share_take(p, end, &number);
-            if (found) break;
-            if (share->ran) {
-                /* Publishes the tiles that have run here to the task after the layer; of pool 0 the events of this task do,
-                   too. Pair: fleeti_await_pool (edge 38). */
-                fleeti_write_back_device();
-                if (fleet_lane() == 0) fleeti_add_arrival_device(&p->run.word, share->ran);
-                share->ran = 0;
-            }
-            if (share->pool == 0 || !lent) break;
-            status = fleeti_tile_awaits(ctx, &p->bell.word, bell, 1);
-        }
-        if (found) number -= p->first;
-    }
-    found = fleeti_server_tell(ctx, found, 0);
-    share->status = (fleet_status)fleeti_server_tell(ctx, status, 1);
-    if (!found) return 0;
-    share->tile = fleeti_server_tell(ctx, number, 0);
-    share->layer = fleeti_server_tell(ctx, p->layer, 1);
-    share->step = fleeti_server_tell(ctx, p->step, 0);
-    return 1;
-}
-
 /* name_next and so on, by the rules of rules_admit and so on. */
 #define FLEETI_POLICY(name, rules)                                                                 \
     FLEET_DEVICE uint32_t name##_boundary(fleet_table *t, uint32_t pool, uint32_t step,            \
@@ -2434,7 +2454,10 @@ FLEETI_POLICY(fleet_server, fleeti_policy)
 #if defined(FLEET_IMPLEMENTATION) && !defined(FLEETI_SERVER_IMPLEMENTED)
 #define FLEETI_SERVER_IMPLEMENTED
 
+#include <stdlib.h>
 #include <string.h>
+
+FLEET_C_BEGIN
 
 /* ---- rings: the host's end ------------------------------------------------------------------- */
 
@@ -2600,7 +2623,7 @@ const char *fleet_pages_check(const fleet_pages *p)
     return found == keys ? NULL : "a cached page is in no bucket";
 }
 
-/* ---- serving: the host's end ----------------------------------------------------------------- */
+/* ---- the server: the host's end -------------------------------------------------------------- */
 
 fleet_server_desc fleet_server_desc_default(void)
 {
@@ -3213,5 +3236,7 @@ void fleet_server_stats_read(const fleet_server *s, fleet_server_stats *stats)
     for (uint32_t i = 0; i < sizeof *stats / 4; i++)
         ((uint32_t *)(void *)stats)[i] = __atomic_load_n(words + i, __ATOMIC_RELAXED);
 }
+
+FLEET_C_END
 
 #endif /* FLEET_IMPLEMENTATION */
