@@ -1,13 +1,15 @@
 /* fleet_server.h - a part of fleet v0.2 - takes requests into a launch that stays - MIT licence
 
-   Host threads submit requests to a launch that is running already. One iteration of the graph is a step, and a task of
-   it composes the batch of the next one on the device. The server knows no model: a request has a prompt and yields
-   tokens, all of them words, and a page is room for the state of page_tokens tokens of a sequence (keys and values, say).
+   Host threads submit requests to a launch that is running already. One iteration of the graph is a
+   step, and a task of it composes the batch of the next one on the device. The server knows no
+   model: a request has a prompt and yields tokens, all of them words, and a page is room for the
+   state of page_tokens tokens of a sequence (keys and values, say).
 
    CONTENTS (search for the tag)
        >>manual           this comment
-       >>public           requests, batches, prediction, the server on the host, boundaries on the device, two pools;
-                          what it is made of, and what is of use alone: rings of messages, a page allocator; policies
+       >>public           requests and batches, prediction, the server on the host, boundaries on
+                          the device, two pools; of use alone, too: rings of messages, a page
+                          allocator; policies of your own
        >>layout           what lies in device memory and in pinned memory
        >>rings            the device's end of a ring
        >>pages            the allocator
@@ -18,71 +20,91 @@
        >>implementation   host code
 
    RECIPE
-       Copy this file to the three headers, and include it where it is used; in one file, which the GPU compiler compiles,
-       after a definition of FLEET_IMPLEMENTATION:
+       Copy this file to the three headers, and include it where it is used; in one file, which the
+       GPU compiler compiles, after a definition of FLEET_IMPLEMENTATION:
            #include "fleet_server.h"
-       examples/10_requests.c is a whole program, without a model; examples/qwen3/serving.h serves a decoder.
+       examples/10_requests.c is a whole program, without a model; examples/qwen3/serving.h serves a
+       decoder.
 
    ON THE HOST
-           fleet_server_create(&server, &desc, stream);      server.table goes to the arguments of the tiles
-           launch.steps = FLEET_STEPS_ENDLESS;               one thread launches, waits, and calls fleet_server_ended
-           fleet_server_submit(&server, &request, &ticket);  any thread
-           while (fleet_server_poll(&server, &event)) { ... event.token ...; fleet_server_release(&server, &event); }
+       Tiles get server.table among their arguments. One thread launches, waits for the end of the
+       launch, and calls fleet_server_ended. All others are called by any thread:
+           fleet_server_create(&server, &desc, stream);
+           launch.steps = FLEET_STEPS_ENDLESS;
+           fleet_server_submit(&server, &request, &ticket);
+           while (fleet_server_poll(&server, &event)) {
+               ... event.id, event.kind, event.token ...
+               fleet_server_release(&server, &event);
+           }
            fleet_server_stop(&server, 1);
 
    ON THE DEVICE
-       The writer of the symbols is the boundary between two iterations, and tasks before layers are their cutters
-       (fleet_sched.h, >>stays):
+       The writer of the symbols is the boundary between two iterations, and tasks before layers are
+       their cutters (fleet_sched.h, >>stays):
            FLEET_TILE(boundary, serving) {
                const fleet_batch *b = fleet_table_batch(args->table, 0, ctx.epoch + 1);
                const fleet_status status = fleet_server_next(&ctx, args->table, 0);
-               return status ? status : fleet_next_symbol(&ctx, ROWS, (int32_t)(b->decode_rows + b->chunk_rows));
+               if (status) return status;
+               return fleet_next_symbol(&ctx, ROWS, (int32_t)(b->decode_rows + b->chunk_rows));
            }
            FLEET_TILE(gate, serving) {
                const fleet_batch *b = fleet_table_batch(args->table, 0, ctx.epoch);
                if (!fleet_server_between(&ctx, args->table, 0, args->layer)) return FLEET_OK;
                return fleet_cut_symbol(&ctx, ROWS, (int32_t)b->decode_rows);
            }
-       Other tiles read the batch through fleet_table_batch and fleet_batch_row, and the one that chooses tokens calls
-       fleet_row_result.
+       Other tiles read the batch through fleet_table_batch and fleet_batch_row, and the one that
+       chooses tokens calls fleet_row_result.
 
    PARTS
        request table   an entry for each request, with its prompt and page table; in device memory
        queues          requests to the device, and events to the host; rings in pinned memory
-       batch           what an iteration works on: decode rows, each of which yields a token of another request, and
-                       after them the rows of a chunk, a part of one prompt
-       boundaries      between iterations, and between layers of one: there a task lets the scheduler decide
+       batch           what an iteration works on: decode rows, each of which yields a token of
+                       another request, and after them the rows of a chunk, a part of one prompt
+       boundaries      between iterations, and between layers of one: there a task lets the
+                       scheduler decide
        policy          how it decides: `agent`, `fifo`, or functions of yours
        What the scheduler does depends on the table, on arrivals and on its ticks alone.
 
    EDGES
        As in fleet_device.h, whose table has the other numbers.
 
-       26 message of a ring, host to device or back, system scope. What the pusher wrote, messages included -> the popper
-          release  fleet_ring_push: store; fleet_ring_try_push: drain, barrier of the wave, system write-back,
-                   fleeti_publish_system
+       26 message of a ring, host to device or back, system scope. What the pusher wrote, messages
+          included -> the popper
+          release  fleet_ring_push: store; fleet_ring_try_push: drain, barrier of the wave, system
+                   write-back, fleeti_publish_system
           carrier  the slot's sequence: number of the message + 1
-          acquire  fleet_ring_try_pop: fleeti_poll_system, system invalidate, barrier of the wave; fleeti_message_next: load
-          red      A ring of messages; M ring of messages; N ring of messages; tests/gpu/messages.c under TSan; S request_ring
+          acquire  fleet_ring_try_pop: fleeti_poll_system, system invalidate, barrier of the wave;
+                   fleeti_message_next: load
+          red      A ring of messages; M ring of messages; N ring of messages; tests/gpu/messages.c
+                   under TSan; S request_ring
        27 room in such a ring. The reads of a message -> the push that overwrites its slot
-          release  fleet_ring_try_pop: barrier of the wave, fleeti_publish_system; fleeti_message_move: RMW
+          release  fleet_ring_try_pop: barrier of the wave, fleeti_publish_system;
+                   fleeti_message_move: RMW
           carrier  the number of the next message to be popped, in front of the slots
-          acquire  fleeti_message_next: load; fleeti_messages_room: fleeti_poll_system, only stores follow
-          red      A ring of messages: room; N ring of messages; tests/gpu/messages.c under TSan; S request_ring
-       31 news of a server. Requests, cancels, stops and released events of host threads -> the boundary
-          release  fleeti_desk_changed: RMW     carrier  changes, cancels     acquire  fleeti_take_in: loads, barrier of the wave
+          acquire  fleeti_message_next: load; fleeti_messages_room: fleeti_poll_system, only stores
+                   follow
+          red      A ring of messages: room; N ring of messages; tests/gpu/messages.c under TSan; S
+                   request_ring
+       31 news of a server. Requests, cancels, stops and released events of host threads -> the
+          boundary
+          release  fleeti_desk_changed: RMW     carrier  changes, cancels
+          acquire  fleeti_take_in: loads, barrier of the wave
           red      S server; N news of a server
-       36 turn of a pool's boundary, device scope. The table of requests, and what all tiles of that pool have stored -> the
-          other pool's next boundary, and its tiles
+       36 turn of a pool's boundary, device scope. The table of requests, and what all tiles of that
+          pool have stored -> the other pool's next boundary, and its tiles
           release  fleeti_turn_end: drain, write-back, fleeti_publish_device     carrier  turn
           acquire  fleeti_await_pool: poll, invalidate, barrier of the wave
           red      N pools; tests/host/pools_model.sh; serving_pools.c under TSan
-       37 lent layer, device scope. Its number and batch, and all that its tiles read -> tasks of either pool that take tiles
-          release  fleet_server_share: drain, write-back, fleeti_publish_device     carrier  handed_out
+       37 lent layer, device scope. Its number and batch, and all that its tiles read -> tasks of
+          either pool that take tiles
+          release  fleet_server_share: drain, write-back, fleeti_publish_device
+          carrier  handed_out
           acquire  fleet_share_next: poll, invalidate, barriers
           red      N pools; tests/host/pools_model.sh; serving_pools.c under TSan
-       38 end of a lent layer, device scope. What its tiles have stored, and their reads -> pool 0's next boundary or layer
-          release  fleet_share_next: each wave drains, barrier; write-back, an arrival     carrier  run
+       38 end of a lent layer, device scope. What its tiles have stored, and their reads -> pool 0's
+          next boundary or layer
+          release  fleet_share_next: each wave drains, barrier; write-back, an arrival
+          carrier  run
           acquire  fleeti_await_pool: poll, invalidate, barriers
           red      N pools; tests/host/pools_model.sh; serving_pools.c under TSan
 
@@ -90,16 +112,18 @@
        As in fleet_device.h, which has the other numbers, too.
 
        27 fleeti_await_pool: the turn of a pool, tiles of a layer that is lent
-          ends  watch                     test  tests/host/serving_pools.c, abort_ends_both_pools_and_they_serve_again
+          ends  watch
+          test  tests/host/serving_pools.c, abort_ends_both_pools_and_they_serve_again
        28 fleet_share_next: a tile of the next layer that is lent
-          ends  the loan, loop 27         test  tests/host/serving_pools.c, abort_ends_both_pools_and_they_serve_again
+          ends  the loan, loop 27
+          test  tests/host/serving_pools.c, abort_ends_both_pools_and_they_serve_again
        29 FLEETI_POLICY: a boundary without work
           ends  a stop of the server, loops 10 and 27
-                                          test  tests/gpu/endings.c, no_boundary_waits_for_a_full_ring
+          test  tests/gpu/endings.c, no_boundary_waits_for_a_full_ring
 
    ERRORS
-       As in fleet_sched.h. A function that fails leaves zeros in its results, apart from what says why
-       (fleet_server.field, fleet_ticket.field).
+       As in fleet_sched.h. A function that fails leaves zeros in its results, apart from what says
+       why (fleet_server.field, fleet_ticket.field).
 */
 
 /* Outside the guard: the second inclusion brings the implementations of the headers below. */
@@ -133,8 +157,9 @@ typedef struct fleet_row {
 } fleet_row;
 
 typedef struct fleet_batch {
-    /* Decode rows run in layers decode_begin..decode_end - 1, rows of the chunk in chunk_begin..chunk_end - 1: in all
-       layers, unless a layer boundary has suspended them in this iteration or in an earlier one. */
+    /* Decode rows run in layers decode_begin..decode_end - 1, rows of the chunk in
+       chunk_begin..chunk_end - 1: in all layers, unless a layer boundary has suspended them in this
+       iteration or in an earlier one. */
     uint32_t decode_rows, decode_begin, decode_end;
     uint32_t chunk_rows, chunk_begin, chunk_end;
     uint32_t chunk_class; /* fleet_class: the chunk of each has an activation buffer of its own */
@@ -150,14 +175,15 @@ typedef struct fleet_work {
     float operations, bytes;
 } fleet_work;
 
-/* A device, by two measured points. At intensity I, in operations for a byte, work took the share u of the bandwidth:
-   u_m where memory limits it, u_c at i_c where arithmetic does. */
+/* A device, by two measured points. At intensity I, in operations for a byte, work took the share u
+   of the bandwidth: u_m where memory limits it, u_c at i_c where arithmetic does. */
 typedef struct fleet_roofline {
     float peak_bytes_per_ns, peak_operations_per_ns;
     float u_m, i_c, u_c;
 } fleet_roofline;
 
-/* max(W / P_eff, Q / B_eff) with B_eff = u_m B_pk and P_eff = min(P_pk, u_c B_pk I_c); 0 without a roofline. */
+/* max(W / P_eff, Q / B_eff) with B_eff = u_m B_pk and P_eff = min(P_pk, u_c B_pk I_c); 0 without a
+   roofline. */
 FLEET_HOST_DEVICE float fleet_roofline_ns(const fleet_roofline *r, fleet_work work);
 /* The share of the bandwidth that the work takes: min(u_m, u_c I_c / I). */
 FLEET_HOST_DEVICE float fleet_roofline_share(const fleet_roofline *r, fleet_work work);
@@ -180,16 +206,20 @@ typedef struct fleet_server_desc {
     uint32_t words;                   /* of a request, for the tiles; default 0 */
     uint32_t decode_rows, chunk_rows; /* of an iteration, at most; defaults 64, 256 */
     uint32_t layers;                  /* of an iteration; default 1 */
-    /* `agent`: rows of a decode batch of both classes, at most. Default 0: as many as keep the predicted time of an
-       iteration within 1.1 of that with the reactive rows alone, and 3 without a roofline */
+    /* `agent`: rows of a decode batch of both classes, at most. Default 0: as many as keep the
+       predicted time of an iteration within 1.1 of that with the reactive rows alone, and 3 without
+       a roofline */
     uint32_t mixed_rows;
     uint64_t age_ticks; /* a proactive request that has waited so long is aged; default 30 s */
     float tick_ns;      /* default: of fleet_clock_ticks */
-    /* 2: pool 0 works on prompts, pool 1 decodes, each in its own iterations (below). Default 1: a pool for both */
+    /* 2: pool 0 works on prompts, pool 1 decodes, each in its own iterations (below). Default 1: a
+       pool for both */
     uint32_t pools;
-    /* 1: an iteration of the only pool has a chunk or decode rows, and the chunk goes first. Default 0 */
+    /* 1: an iteration of the only pool has a chunk or decode rows, and the chunk goes first.
+       Default 0 */
     uint32_t one_stage;
-    /* 1: layer boundaries suspend decode rows too, where all of them may give way. Default 0: iterations do */
+    /* 1: layer boundaries suspend decode rows too, where all of them may give way. Default 0:
+       iterations do */
     uint32_t suspend_decode;
     fleet_policy_kind policy;      /* default FLEET_POLICY_AGENT */
     fleet_roofline roofline;       /* default: none */
@@ -213,9 +243,10 @@ typedef struct fleet_server {
 /* Memory for a server; 0: the descriptor is refused (fleet_server_init). */
 size_t fleet_server_bytes(const fleet_server_desc *desc);
 size_t fleet_server_host_bytes(const fleet_server_desc *desc);
-/* Makes a server in the caller's memory, which must outlive it: device memory of fleet_server_bytes, 256-byte aligned,
-   and pinned memory of fleet_server_host_bytes with its device address. It is complete on return.
-   FLEET_ERROR_ARGUMENT: the descriptor is refused, and server->field and server->fits say why. */
+/* Makes a server in the caller's memory, which must outlive it: device memory of
+   fleet_server_bytes, 256-byte aligned, and pinned memory of fleet_server_host_bytes with its
+   device address. It is complete on return. FLEET_ERROR_ARGUMENT: the descriptor is refused, and
+   server->field and server->fits say why. */
 fleet_status fleet_server_init(fleet_server *server, const fleet_server_desc *desc,
                                void *device_memory, void *pinned, void *pinned_device,
                                fleet_stream stream);
@@ -233,15 +264,17 @@ typedef struct fleet_request {
     const uint32_t *words;              /* desc.words of them, copied; e.g. how it chooses tokens */
 } fleet_request;
 
-/* An id, never 0, of one request of one server; or the field that was refused, and the largest value that fits. */
+/* An id, never 0, of one request of one server; or the field that was refused, and the largest
+   value that fits. */
 typedef struct fleet_ticket {
     uint64_t id;
     const char *field; /* null: none */
     uint32_t fits;
 } fleet_ticket;
 
-/* FLEET_ERROR_ARGUMENT: the request would never fit. FLEET_ERROR_BUSY: not now, all entries for its class are taken.
-   FLEET_ERROR_ABORTED: the server was told to stop, or the launch has ended. *ticket is set in any case. */
+/* FLEET_ERROR_ARGUMENT: the request would never fit. FLEET_ERROR_BUSY: not now, all entries for its
+   class are taken. FLEET_ERROR_ABORTED: the server was told to stop, or the launch has ended.
+   *ticket is set in any case. */
 fleet_status fleet_server_submit(fleet_server *server, const fleet_request *request,
                                  fleet_ticket *ticket);
 
@@ -260,20 +293,23 @@ typedef struct fleet_server_event {
     fleet_status status; /* of a failed one */
 } fleet_server_event;
 
-/* The next event; 0: there is none. Those of a request come in order, and one thread gets the last one. A thread that
-   is suspended, or ends, in this call keeps back its own event alone. */
+/* The next event; 0: there is none. Those of a request come in order, and one thread gets the last
+   one. A thread that is suspended, or ends, in this call keeps back its own event alone. */
 uint32_t fleet_server_poll(fleet_server *server, fleet_server_event *event);
-/* Gives an event's room back. A request with desc.events tokens that were not released pauses; no other one does.
-   FLEET_ERROR_ARGUMENT: all that was read has been released. FLEET_ERROR_REQUEST: as below. */
+/* Gives an event's room back. A request with desc.events tokens that were not released pauses; no
+   other one does. FLEET_ERROR_ARGUMENT: all that was read has been released. FLEET_ERROR_REQUEST:
+   as below. */
 fleet_status fleet_server_release(fleet_server *server, const fleet_server_event *event);
 /* Asks for a request's end. FLEET_ERROR_REQUEST: it has ended, or is another server's. */
 fleet_status fleet_server_cancel(fleet_server *server, uint64_t id);
 /* Ends the launch: when all requests have ended (drain 1), or now, and then they are cancelled. */
 void fleet_server_stop(fleet_server *server, uint32_t drain);
-/* When the launch has ended: fleet_server_poll gives what it has sent, and then a last event for each request that has
-   not ended: FLEET_EVENT_FAILED with this status, or FLEET_EVENT_CANCELLED if it is FLEET_OK. */
+/* When the launch has ended: fleet_server_poll gives what it has sent, and then a last event for
+   each request that has not ended: FLEET_EVENT_FAILED with this status, or FLEET_EVENT_CANCELLED if
+   it is FLEET_OK. */
 void fleet_server_ended(fleet_server *server, fleet_status status);
-/* Makes a server ready for the next launch. FLEET_ERROR_BUSY: a request has not ended, or a thread is in a call above. */
+/* Makes a server ready for the next launch. FLEET_ERROR_BUSY: a request has not ended, or a thread
+   is in a call above. */
 fleet_status fleet_server_reset(fleet_server *server, fleet_stream stream);
 
 /* A snapshot of the last boundary; may be read at any time. */
@@ -282,7 +318,8 @@ typedef struct fleet_server_stats {
     uint32_t queued[2], prefill[2], decode[2]; /* requests by fleet_class */
     uint32_t decode_rows, chunk_rows;          /* of the last batch */
     uint32_t pages_available;
-    /* Of predicted iterations, not suspended: number; |predicted - measured| / measured in thousandths: mean, largest. */
+    /* Of predicted iterations, not suspended: number; |predicted - measured| / measured in
+       thousandths: mean, largest. */
     uint32_t predicted, error_mean, error_max;
 } fleet_server_stats;
 void fleet_server_stats_read(const fleet_server *server, fleet_server_stats *stats);
@@ -291,24 +328,27 @@ FLEET_C_END
 
 /* ---- boundaries, on the device --------------------------------------------------------------- */
 
-/* In the task between two iterations of a pool (0, unless there are two), by all its threads: sends the tokens of the batch
-   that has run, takes in what has arrived, and composes the batch of the pool's next step (ctx->epoch + 1), which all threads
-   may read then. While there is nothing to do it waits for the host (fleet_idle). After a stop it calls fleet_finish, and
-   the batch is empty. Not FLEET_OK: the run ends. */
+/* In the task between two iterations of a pool (0, unless there are two), by all its threads: sends
+   the tokens of the batch that has run, takes in what has arrived, and composes the batch of the
+   pool's next step (ctx->epoch + 1), which all threads may read then. While there is nothing to do
+   it waits for the host (fleet_idle). After a stop it calls fleet_finish, and the batch is empty.
+   Not FLEET_OK: the run ends. */
 FLEET_DEVICE fleet_status fleet_server_next(const fleet_ctx *ctx, fleet_table *t, uint32_t pool);
-/* In a task after all those of layer - 1 and before those of `layer`, by all its threads. 1: it has suspended rows of
-   this step's batch; chunk_end and decode_end say which. */
+/* In a task after all those of layer - 1 and before those of `layer`, by all its threads. 1: it has
+   suspended rows of this step's batch; chunk_end and decode_end say which. */
 FLEET_DEVICE uint32_t fleet_server_between(const fleet_ctx *ctx, fleet_table *t, uint32_t pool,
                                            uint32_t layer);
-/* The host's word that changes with all that arrives. While it is *seen, fleet_server_between of the only pool does nothing. */
+/* The host's word that changes with all that arrives. While it is *seen, fleet_server_between of
+   the only pool does nothing. */
 FLEET_DEVICE const uint32_t *fleet_table_news(const fleet_table *t, uint32_t *seen);
 
 #define FLEET_SERVING_IDLE 0u /* there is nothing to run */
 #define FLEET_SERVING_BATCH 1u
 #define FLEET_SERVING_STOPPED 2u
 
-/* The same without a graph, by all lanes of one wave; of either pool, one at a time. `step` counts the pool's iterations.
-   fleet_server_boundary returns FLEET_SERVING_..., fleet_server_layer what fleet_server_between does. */
+/* The same without a graph, by all lanes of one wave; of either pool, one at a time. `step` counts
+   the pool's iterations. fleet_server_boundary returns FLEET_SERVING_..., fleet_server_layer what
+   fleet_server_between does. */
 FLEET_DEVICE uint32_t fleet_server_boundary(fleet_table *t, uint32_t pool, uint32_t step,
                                             uint64_t now);
 FLEET_DEVICE uint32_t fleet_server_layer(fleet_table *t, uint32_t pool, uint32_t step,
@@ -317,7 +357,8 @@ FLEET_DEVICE uint32_t fleet_server_layer(fleet_table *t, uint32_t pool, uint32_t
 /* The batch of a step, for every task of it. */
 FLEET_DEVICE const fleet_batch *fleet_table_batch(const fleet_table *t, uint32_t pool,
                                                   uint32_t step);
-/* Row i: decode rows first, then those of the chunk. kind is FLEET_ROW_NONE if it does not run in this layer. */
+/* Row i: decode rows first, then those of the chunk. kind is FLEET_ROW_NONE if it does not run in
+   this layer. */
 FLEET_DEVICE fleet_row fleet_batch_row(const fleet_batch *b, uint32_t i, uint32_t layer);
 FLEET_DEVICE uint32_t fleet_row_token(const fleet_table *t, fleet_row row);
 /* The page table of the row's request, and its words. */
@@ -328,29 +369,34 @@ FLEET_DEVICE const uint32_t *fleet_row_words(const fleet_table *t, fleet_row row
 #define FLEET_RESULT_END 2u  /* this is its last token */
 #define FLEET_RESULT_FAIL 3u /* it fails alone; token: a fleet_status */
 
-/* Stores the result of row i of a batch, by one thread: of each decode row and of the last one of a prompt. A row
-   without a result fails its request with FLEET_ERROR_TILE. */
+/* Stores the result of row i of a batch, by one thread: of each decode row and of the last one of a
+   prompt. A row without a result fails its request with FLEET_ERROR_TILE. */
 FLEET_DEVICE void fleet_row_result(const fleet_table *t, uint32_t pool, uint32_t step, uint32_t i,
                                    uint32_t result, uint32_t token);
 
 /* ---- two pools ------------------------------------------------------------------------------- */
 
-/* A server with two pools (fleet_server_desc.pools): pool 0 works on prompts, pool 1 decodes. Each has a boundary of its own,
-   which passes the pool's number to fleet_server_next, and tasks pass it to fleet_table_batch and fleet_row_result. The
-   boundaries of the two pools have the table in turn (edge 36): what a request has left in one pool is seen in the other. A
-   pool that has nothing to do waits for the host and for the other one. fleet_server_next returns FLEET_ERROR_ARGUMENT where
-   the server has no such pool, and FLEET_ERROR_UNSUPPORTED in a launch of one state: pool 1 would have no boundaries.
+/* A server with two pools (fleet_server_desc.pools): pool 0 works on prompts, pool 1 decodes. Each
+   has a boundary of its own, which passes the pool's number to fleet_server_next, and tasks pass it
+   to fleet_table_batch and fleet_row_result. The boundaries of the two pools have the table in turn
+   (edge 36): what a request has left in one pool is seen in the other. A pool that has nothing to
+   do waits for the host and for the other one. fleet_server_next returns FLEET_ERROR_ARGUMENT where
+   the server has no such pool, and FLEET_ERROR_UNSUPPORTED in a launch of one state: pool 1 would
+   have no boundaries.
 
-   Elastic: while pool 1 has nothing to decode, its chiplets help with the chunk, layer by layer. So a layer of pool 0
-   does not have a task for each row, but tiles that its tasks take one after another:
+   Elastic: while pool 1 has nothing to decode, its chiplets help with the chunk, layer by layer. So
+   a layer of pool 0 does not have a task for each row, but tiles that its tasks take one after
+   another:
        gate of each layer, a task of pool 0:  fleet_server_share(&ctx, table, layer, tiles)
        layer, a task for each worker of pool 0, and help, a task for each worker of pool 1:
            fleet_share share = fleet_share_open(pool);
            while (fleet_share_next(&ctx, table, &share))
-               ... tile share.tile of layer share.layer, for fleet_table_batch(table, 0, share.step) ...
+               ... tile share.tile of layer share.layer, for
+                   fleet_table_batch(table, 0, share.step) ...
            return share.status;
-   The boundary of pool 1 lets its help tasks run in steps whose batch is `lent`. They end at the first layer that is not
-   lent any more: the next one after a request could decode again. Tiles of a layer may run in any order and anywhere. */
+   The boundary of pool 1 lets its help tasks run in steps whose batch is `lent`. They end at the
+   first layer that is not lent any more: the next one after a request could decode again. Tiles of
+   a layer may run in any order and anywhere. */
 typedef struct fleet_share {
     uint32_t tile, layer, step; /* in hand; step: of pool 0, for its batch */
     fleet_status status;        /* not FLEET_OK: the run ends */
@@ -358,36 +404,42 @@ typedef struct fleet_share {
     uint32_t ran; /* private, in the first wave */
 } fleet_share;
 
-/* In a task of pool 0 before those of `layer`, after those of the layer before, by all its threads: waits until all tiles
-   of that one have run, wherever they do, and hands out tiles 0..tiles - 1 of `layer`. The tasks after it take them all:
-   they call fleet_share_next until it returns 0. */
+/* In a task of pool 0 before those of `layer`, after those of the layer before, by all its threads:
+   waits until all tiles of that one have run, wherever they do, and hands out tiles 0..tiles - 1 of
+   `layer`. The tasks after it take them all: they call fleet_share_next until it returns 0. */
 FLEET_DEVICE fleet_status fleet_server_share(const fleet_ctx *ctx, fleet_table *t, uint32_t layer,
                                              uint32_t tiles);
 FLEET_DEVICE fleet_share fleet_share_open(uint32_t pool);
-/* By all threads of the task, which is a chiplet's or workgroup's and no wavefront-task: the next tile. 0: there is none
-   for this task. In pool 1 it waits for further layers while they are lent. Between two calls the tile runs: the call
-   publishes what it has stored to the task after the layer (edges 37 and 38). */
+/* By all threads of the task, which is a chiplet's or workgroup's and no wavefront-task: the next
+   tile. 0: there is none for this task. In pool 1 it waits for further layers while they are lent.
+   Between two calls the tile runs: the call publishes what it has stored to the task after the
+   layer (edges 37 and 38). */
 FLEET_DEVICE uint32_t fleet_share_next(const fleet_ctx *ctx, fleet_table *t, fleet_share *share);
 
 /* ---- rings: messages between host threads and one worker ------------------------------------- */
 
-/* A bounded queue of messages of one size in pinned memory. It has two ends, each with a fleet_ring of its own, and one
-   direction: either host threads push with fleet_ring_push and one wave of the device pops with fleet_ring_try_pop,
-   or that wave pushes with fleet_ring_try_push and host threads pop with fleet_ring_pop.
+/* A bounded queue of messages of one size in pinned memory. It has two ends, each with a fleet_ring
+   of its own, and one direction: either host threads push with fleet_ring_push and one wave of the
+   device pops with fleet_ring_try_pop, or that wave pushes with fleet_ring_try_push and host
+   threads pop with fleet_ring_pop.
 
-   Message n lies in slot n mod slots, which has a sequence number: n + 1 when the slot holds the message. In front of the
-   slots stands the number of the next message that the popping end reads. All arithmetic wraps at 2^32.
-     edge 26  A push releases at system scope when it stores n + 1; the pop that reads n + 1 acquires at system scope.
-              So the popping thread sees the message, and all else that the pushing thread had written to pinned memory
-              (a prompt, say) or had seen before. Like any release of the device, it covers other waves of the workgroup
-              once they have drained and passed a barrier (fleet_device.h).
-     edge 27  A pop sets the number in front to n + 1 after it has read the message; a push reads that before it
-              overwrites the slot.
-   A host thread pops by one compare-and-swap of that number, after it has read the message. So popping a message and
-   giving its slot back are one step, and a thread that is suspended, or ends, in a pop holds up no other.
+   Message n lies in slot n mod slots, which has a sequence number: n + 1 when the slot holds the
+   message. In front of the slots stands the number of the next message that the popping end reads.
+   All arithmetic wraps at 2^32.
+     edge 26  A push releases at system scope when it stores n + 1; the pop that reads n + 1
+              acquires at system scope. So the popping thread sees the message, and all else that
+              the pushing thread had written to pinned memory (a prompt, say) or had seen before.
+              Like any release of the device, it covers other waves of the workgroup once they have
+              drained and passed a barrier (fleet_device.h).
+     edge 27  A pop sets the number in front to n + 1 after it has read the message; a push reads
+              that before it overwrites the slot.
+   A host thread pops by one compare-and-swap of that number, after it has read the message. So
+   popping a message and giving its slot back are one step, and a thread that is suspended, or ends,
+   in a pop holds up no other.
 
-   No call waits for the other end: a full ring and an empty one are results. Messages come out in the order in which
-   pushes began. A host thread that is suspended in a push holds up the messages after its own, never the caller. */
+   No call waits for the other end: a full ring and an empty one are results. Messages come out in
+   the order in which pushes began. A host thread that is suspended in a push holds up the messages
+   after its own, never the caller. */
 typedef struct fleet_ring {
     uint32_t *slots;   /* memory of the caller, as this end addresses it */
     uint64_t position; /* number of the next message at this end, unless host threads pop here */
@@ -401,47 +453,53 @@ typedef struct fleet_ring {
 
 FLEET_C_BEGIN
 
-/* Bytes of pinned memory. slots: a power of two from 2 to 2^20; message_bytes: a multiple of 4 from 4 to
-   FLEET_RING_MESSAGE_BYTES. 0: one of them is not. */
+/* Bytes of pinned memory. slots: a power of two from 2 to 2^20; message_bytes: a multiple of 4 from
+   4 to FLEET_RING_MESSAGE_BYTES. 0: one of them is not. */
 size_t fleet_ring_bytes(uint32_t slots, uint32_t message_bytes);
-/* Makes an empty ring in fleet_ring_bytes of pinned memory, 128-byte aligned; device_memory is its address on the
-   device (fleet_pinned_alloc). Host threads share *host. Copy *device to device memory (fleet_to_device), for the
-   worker that uses it: there it stays valid from launch to launch. */
+/* Makes an empty ring in fleet_ring_bytes of pinned memory, 128-byte aligned; device_memory is its
+   address on the device (fleet_pinned_alloc). Host threads share *host. Copy *device to device
+   memory (fleet_to_device), for the worker that uses it: there it stays valid from launch to
+   launch. */
 fleet_status fleet_ring_init(fleet_ring *host, fleet_ring *device, void *memory,
                              void *device_memory, uint32_t slots, uint32_t message_bytes);
 /* Any host thread, on a ring to the device. FLEET_ERROR_BUSY: the ring is full. */
 fleet_status fleet_ring_push(fleet_ring *host, const void *message);
-/* Any host thread, on a ring from the device. Returns 1 with the next message, or 0: there is none, and *message is
-   undefined. */
+/* Any host thread, on a ring from the device. Returns 1 with the next message, or 0: there is none,
+   and *message is undefined. */
 uint32_t fleet_ring_pop(fleet_ring *host, void *message);
 
 FLEET_C_END
 
-/* Device code. All lanes of one wave call these, with equal arguments; the results are the same in all lanes. Only one
-   wave at a time uses an end, and what orders its uses (barriers, the events of tasks) orders *ring too. `messages`
-   is 4-byte aligned memory of any kind for that many messages without gaps; what a lane writes to it, other lanes see. */
+/* Device code. All lanes of one wave call these, with equal arguments; the results are the same in
+   all lanes. Only one wave at a time uses an end, and what orders its uses (barriers, the events of
+   tasks) orders *ring too. `messages` is 4-byte aligned memory of any kind for that many messages
+   without gaps; what a lane writes to it, other lanes see. */
 
-/* Pushes up to n messages with one release, and returns how many: fewer than n when the ring is full. */
+/* Pushes up to n messages with one release, and returns how many: fewer than n when the ring is
+   full. */
 FLEET_DEVICE uint32_t fleet_ring_try_push(fleet_ring *ring, const void *messages, uint32_t n);
-/* Pops up to `most` messages with one acquire, and returns how many; 0: there is none. When this wave passes a barrier,
-   other waves of the workgroup may read them and what the pushing threads published. A poll that finds the ring empty
-   costs one load of host memory. */
+/* Pops up to `most` messages with one acquire, and returns how many; 0: there is none. When this
+   wave passes a barrier, other waves of the workgroup may read them and what the pushing threads
+   published. A poll that finds the ring empty costs one load of host memory. */
 FLEET_DEVICE uint32_t fleet_ring_try_pop(fleet_ring *ring, void *messages, uint32_t most);
 /* How many of `most` messages a push would take now. The next pushes take at least as many. */
 FLEET_DEVICE uint32_t fleet_ring_room(const fleet_ring *ring, uint32_t most);
 
 /* ---- pages: a page allocator with reservations and prefix reuse ------------------------------ */
 
-/* Hands out pages 0..pages - 1 of memory that the caller keeps elsewhere, such as keys and values of page_tokens tokens
-   each. One thread at a time uses it: the boundary's worker, which owns it. It has no atomics.
+/* Hands out pages 0..pages - 1 of memory that the caller keeps elsewhere, such as keys and values
+   of page_tokens tokens each. One thread at a time uses it: the boundary's worker, which owns it.
+   It has no atomics.
 
-   A request reserves at its admission as many pages as it can ever need, so that it never runs out half-way.
-   Pages have reference counts. A page that holds page_tokens tokens may be inserted into the cache, and never changes
-   afterwards; a later request whose tokens begin alike gets the same page, with one more reference. A page that is not
-   referenced is free, or cached: cached pages are evicted, least recently used first, when other pages are needed.
-     free + cached and unreferenced >= reserved     always, so that an allocation within a reservation succeeds
-   A page is found by its tokens and the key of the page before it, which both are compared in full. Keys count
-   insertions and are never used twice, so that a page is never taken for another one. */
+   A request reserves at its admission as many pages as it can ever need, so that it never runs out
+   half-way. Pages have reference counts. A page that holds page_tokens tokens may be inserted into
+   the cache, and never changes afterwards; a later request whose tokens begin alike gets the same
+   page, with one more reference. A page that is not referenced is free, or cached: cached pages are
+   evicted, least recently used first, when other pages are needed.
+     free + cached and unreferenced >= reserved
+   always, so that an allocation within a reservation succeeds.
+   A page is found by its tokens and the key of the page before it, which both are compared in full.
+   Keys count insertions and are never used twice, so that a page is never taken for another one. */
 typedef struct fleet_pages fleet_pages;
 
 #define FLEET_PAGES_NONE 0xffffffffu /* no page */
@@ -453,8 +511,8 @@ typedef struct fleet_admission {
     uint64_t key;      /* of its last cached page; 0: none */
 } fleet_admission;
 
-/* Bytes of memory for `pages` pages, 0 if a number is 0 or they are too many. init: p is that long, 8-byte aligned. It
-   holds no pointer: a host may initialise a copy and send it to the device. */
+/* Bytes of memory for `pages` pages, 0 if a number is 0 or they are too many. init: p is that long,
+   8-byte aligned. It holds no pointer: a host may initialise a copy and send it to the device. */
 FLEET_HOST_DEVICE size_t fleet_pages_bytes(uint32_t pages, uint32_t page_tokens);
 FLEET_HOST_DEVICE fleet_status fleet_pages_init(fleet_pages *p, uint32_t pages,
                                                 uint32_t page_tokens);
@@ -462,33 +520,37 @@ FLEET_HOST_DEVICE fleet_status fleet_pages_init(fleet_pages *p, uint32_t pages,
 FLEET_HOST_DEVICE uint32_t fleet_pages_available(const fleet_pages *p);
 FLEET_HOST_DEVICE uint32_t fleet_pages_total(const fleet_pages *p);
 
-/* Admits a request that holds at most `need` pages in all. The cached pages that hold the begin of its n tokens, whole
-   pages only, become the first ones of `table` (room for n / page_tokens pages, or for `need` if that is less), with a
-   reference each; the others are reserved. To compute at least the last token of a prompt anew, pass n less by one.
-   FLEET_ERROR_BUSY: not now, and nothing has changed; fleet_pages_available tells how many would fit.
-   FLEET_ERROR_ARGUMENT: never. */
+/* Admits a request that holds at most `need` pages in all. The cached pages that hold the begin of
+   its n tokens, whole pages only, become the first ones of `table` (room for n / page_tokens pages,
+   or for `need` if that is less), with a reference each; the others are reserved. To compute at
+   least the last token of a prompt anew, pass n less by one. FLEET_ERROR_BUSY: not now, and nothing
+   has changed; fleet_pages_available tells how many would fit. FLEET_ERROR_ARGUMENT: never. */
 FLEET_HOST_DEVICE fleet_status fleet_pages_admit(fleet_pages *p, const uint32_t *tokens, uint32_t n,
                                                  uint32_t need, uint32_t *table,
                                                  fleet_admission *a);
-/* A page of the reservation, with one reference and undefined contents; FLEET_PAGES_NONE if none is left of it. */
+/* A page of the reservation, with one reference and undefined contents; FLEET_PAGES_NONE if none is
+   left of it. */
 FLEET_HOST_DEVICE uint32_t fleet_pages_allocate(fleet_pages *p, fleet_admission *a);
 /* One more reference to a page that has one, for a request that shares it. */
 FLEET_HOST_DEVICE fleet_status fleet_pages_share(fleet_pages *p, uint32_t page);
-/* The request's next page after those that it reused or inserted is complete: it holds these page_tokens tokens and
-   will not change. Call it when its contents are written and ordered before later readers. If the cache has such a
-   page already, or no room for it, this one stays the request's own. */
+/* The request's next page after those that it reused or inserted is complete: it holds these
+   page_tokens tokens and will not change. Call it when its contents are written and ordered before
+   later readers. If the cache has such a page already, or no room for it, this one stays the
+   request's own. */
 FLEET_HOST_DEVICE fleet_status fleet_pages_insert(fleet_pages *p, fleet_admission *a, uint32_t page,
                                                   const uint32_t *tokens);
 /* One reference less; without any the page is free, or stays in the cache. */
 FLEET_HOST_DEVICE fleet_status fleet_pages_release(fleet_pages *p, uint32_t page);
-/* The end of a request: releases the n pages of its table, last one first, and returns what is left of its
-   reservation. Errors of fleet_pages_release: FLEET_ERROR_ARGUMENT for a page without a reference. */
+/* The end of a request: releases the n pages of its table, last one first, and returns what is left
+   of its reservation. Errors of fleet_pages_release: FLEET_ERROR_ARGUMENT for a page without a
+   reference. */
 FLEET_HOST_DEVICE fleet_status fleet_pages_finish(fleet_pages *p, fleet_admission *a,
                                                   const uint32_t *table, uint32_t n);
 
 FLEET_C_BEGIN
 
-/* For tests and debuggers, on the host: null if every page is in exactly one place and all counts agree, else what is wrong. */
+/* For tests and debuggers, on the host: null if every page is in exactly one place and all counts
+   agree, else what is wrong. */
 const char *fleet_pages_check(const fleet_pages *p);
 
 FLEET_C_END
@@ -509,7 +571,8 @@ typedef enum fleet_phase {
 #define FLEET_SLOT_CANCELLED 8u /* ends as soon as it is not running */
 #define FLEET_SLOT_UNSENT 16u   /* it waits: its last token has no room until events are released */
 
-/* An entry of the request table, called its slot. Policies read it, and change it by the calls below. */
+/* An entry of the request table, called its slot. Policies read it, and change it by the calls
+   below. */
 typedef struct fleet_slot {
     uint32_t generation; /* another one for each request in this slot */
     uint32_t phase;      /* fleet_phase */
@@ -530,20 +593,29 @@ typedef struct fleet_slot {
     fleet_admission admission;
 } fleet_slot;
 
-/* FLEET_POLICY(name) makes a policy of five functions of yours. One lane calls them, between layers only when there is news:
-     void name_admit(fleet_table *t, uint64_t now)         gives queued requests their pages, by fleet_table_admit
-     uint32_t name_prefill(fleet_table *t, uint32_t pool)  slot whose prompt goes on; one not in prefill, or FLEET_NONE: none
-     void name_decode(fleet_table *t, uint32_t pool, uint32_t chunk)  fleet_table_join, fleet_table_evict; chunk: that slot
-     uint32_t name_preempts(const fleet_table *t, uint32_t pool, uint32_t slot)  1: its rows give way, between layers
-     uint32_t name_lends(const fleet_table *t)             1: the chunk may run on the decode pool's chiplets
-   News: something was submitted, cancelled or stopped, or the other pool had a boundary. It defines name_next, name_between,
-   name_boundary and name_layer, which are called like fleet_server_next and so on: these have the descriptor's policy. */
+/* FLEET_POLICY(name) makes a policy of five functions of yours. One lane calls them, between layers
+   only when there is news:
+     void name_admit(fleet_table *t, uint64_t now)
+         gives queued requests their pages, by fleet_table_admit
+     uint32_t name_prefill(fleet_table *t, uint32_t pool)
+         slot whose prompt goes on; one not in prefill, or FLEET_NONE: none
+     void name_decode(fleet_table *t, uint32_t pool, uint32_t chunk)
+         fleet_table_join, fleet_table_evict; chunk: that slot
+     uint32_t name_preempts(const fleet_table *t, uint32_t pool, uint32_t slot)
+         1: its rows give way, between layers
+     uint32_t name_lends(const fleet_table *t)
+         1: the chunk may run on the decode pool's chiplets
+   News: something was submitted, cancelled or stopped, or the other pool had a boundary. It defines
+   name_next, name_between, name_boundary and name_layer, which are called like fleet_server_next
+   and so on: these have the descriptor's policy. */
 #define FLEET_POLICY(name) FLEETI_POLICY(name, name)
 
 FLEET_DEVICE fleet_slot *fleet_table_slot(const fleet_table *t, uint32_t slot);
-/* Reserves the pages of a queued request, which is in its prefill from then on. 0: there are too few now. */
+/* Reserves the pages of a queued request, which is in its prefill from then on. 0: there are too
+   few now. */
 FLEET_DEVICE uint32_t fleet_table_admit(fleet_table *t, uint32_t slot);
-/* Puts a request into the decode batch. 0: it is full, or the request has no token yet. An evicted one keeps its pages. */
+/* Puts a request into the decode batch. 0: it is full, or the request has no token yet. An evicted
+   one keeps its pages. */
 FLEET_DEVICE uint32_t fleet_table_join(fleet_table *t, uint32_t slot);
 FLEET_DEVICE void fleet_table_evict(fleet_table *t, uint32_t slot);
 
@@ -551,8 +623,8 @@ FLEET_DEVICE void fleet_table_evict(fleet_table *t, uint32_t slot);
 
 /* ---- layout: pages --------------------------------------------------------------------------- */
 
-/* A page that has references, or is in one of two lists: the free pages, or the cached ones without references in the
-   order of their last release. */
+/* A page that has references, or is in one of two lists: the free pages, or the cached ones without
+   references in the order of their last release. */
 typedef struct fleeti_page {
     uint32_t references;
     uint32_t next, previous; /* in its list; the free list has no previous */
@@ -620,14 +692,17 @@ typedef struct fleeti_between_pools {
     uint32_t pad_of_turn[FLEETI_EVENT_LINE - 2];
     fleeti_line bell; /* times that one pool has changed what the other one waits for */
     fleeti_line lent; /* 1: the decode pool's chiplets work for the prefill pool */
-    /* Tiles of all layers so far: handed out, taken, and run; the last word is stored to by RMWs of both pools. */
+    /* Tiles of all layers so far: handed out, taken, and run; the last word is stored to by RMWs of
+       both pools. */
     fleeti_line handed_out, taken, run;
     /* of the layer in hand: its first tile in these counts, itself, and the step of pool 0 */
     uint32_t first, layer, step;
     uint32_t pad[FLEETI_EVENT_LINE - 3];
 } fleeti_between_pools;
 
-/* The request table and all that the scheduler knows. The boundary's worker owns it, or those of two pools in turn; other tasks read batches, prompts and page tables, which events of the graph publish to them. */
+/* The request table and all that the scheduler knows. The boundary's worker owns it, or those of
+   two pools in turn; other tasks read batches, prompts and page tables, which events of the graph
+   publish to them. */
 struct fleet_table {
     fleeti_between_pools pools;
     fleet_server_desc desc;
@@ -666,8 +741,9 @@ struct fleet_table {
     fleet_server_stats stats;
 };
 
-/* What the host knows of a slot: generation << 32 | FLEETI_DESK_... << 28 | tokens that have been read. It changes by
-   compare-and-swap of the whole word: a thread that was suspended since it read the word changes nothing. */
+/* What the host knows of a slot: generation << 32 | FLEETI_DESK_... << 28 | tokens that have been
+   read. It changes by compare-and-swap of the whole word: a thread that was suspended since it read
+   the word changes nothing. */
 #define FLEETI_DESK_FREE 0u
 #define FLEETI_DESK_HELD 1u      /* free, while a thread resets the server */
 #define FLEETI_DESK_TAKEN 2u     /* a thread fills it in and submits it */
@@ -701,12 +777,14 @@ FLEET_HOST_DEVICE uint32_t *fleeti_message_slot(const fleet_ring *ring, uint32_t
 {
     return ring->slots + (size_t)(n & ring->mask) * ring->stride;
 }
-/* The number of the next message that the popping end reads, in a line of its own. Host threads have 64 bits of it. */
+/* The number of the next message that the popping end reads, in a line of its own. Host threads
+   have 64 bits of it. */
 FLEET_HOST_DEVICE uint32_t *fleeti_message_popped(const fleet_ring *ring)
 {
     return ring->slots - FLEETI_EVENT_LINE;
 }
-/* An empty ring whose next message has this number. By the host, which addresses the ring's memory by *host. */
+/* An empty ring whose next message has this number. By the host, which addresses the ring's memory
+   by *host. */
 FLEET_HOST_DEVICE void fleeti_ring_begin(fleet_ring *host, fleet_ring *device, uint32_t first)
 {
     *(uint64_t *)(void *)fleeti_message_popped(host) = first;
@@ -727,7 +805,8 @@ FLEET_DEVICE fleet_ring fleeti_message_ring(const fleet_ring *ring)
     return here;
 }
 
-/* How many of the next `most` slots from message n on hold their message, as far as the lanes reach. */
+/* How many of the next `most` slots from message n on hold their message, as far as the lanes
+   reach. */
 FLEET_DEVICE uint32_t fleeti_messages_ready(const fleet_ring *here, uint32_t n, uint32_t most)
 {
     const uint32_t lane = fleet_lane();
@@ -750,8 +829,8 @@ FLEET_DEVICE uint32_t fleeti_messages_count(const fleet_ring *here, uint32_t fou
     return found;
 }
 
-/* How many of `most` messages there is room for. Looks at the other end only where there may be too little. The load
-   acquires no data: only stores follow it (edge 27). */
+/* How many of `most` messages there is room for. Looks at the other end only where there may be too
+   little. The load acquires no data: only stores follow it (edge 27). */
 FLEET_DEVICE uint32_t fleeti_messages_room(fleet_ring *here, uint32_t most)
 {
     const uint32_t end = (uint32_t)here->position - here->mask - 1; /* popped before: it is free */
@@ -778,8 +857,8 @@ FLEET_DEVICE uint32_t fleet_ring_try_push(fleet_ring *ring, const void *messages
     for (uint32_t i = lane; i < room * here.words; i += lanes)
         fleeti_message_put(fleeti_message_slot(&here, first + i / here.words) + 1 + i % here.words,
                            from[i]);
-    /* Edge 26: publishes the messages, which all lanes stored, to the host threads that pop them. Pair: the load of the
-       sequence in fleeti_message_next. */
+    /* Edge 26: publishes the messages, which all lanes stored, to the host threads that pop them.
+       Pair: the load of the sequence in fleeti_message_next. */
     fleeti_drain();
     fleet_wave_barrier();
     fleeti_write_back_system();
@@ -800,14 +879,14 @@ FLEET_DEVICE uint32_t fleet_ring_try_pop(fleet_ring *ring, void *messages, uint3
     uint32_t found = fleeti_messages_ready(&here, first, most ? 1 : 0);
     if (!found) return 0;
     found = fleeti_messages_count(&here, found, most);
-    /* Edge 26: acquires what the pushing threads published, for all lanes. Pair: the store of the sequence in
-       fleet_ring_push. */
+    /* Edge 26: acquires what the pushing threads published, for all lanes. Pair: the store of the
+       sequence in fleet_ring_push. */
     fleeti_invalidate_system();
     fleet_wave_barrier();
     for (uint32_t i = lane; i < found * here.words; i += lanes)
         to[i] = fleeti_message_slot(&here, first + i / here.words)[1 + i % here.words];
-    /* Edge 27: the loads of all lanes have returned before their slots are free. Pair: the load of this word in
-       fleeti_message_next. */
+    /* Edge 27: the loads of all lanes have returned before their slots are free. Pair: the load of
+       this word in fleeti_message_next. */
     fleet_wave_barrier();
     if (lane == 0) {
         fleeti_publish_system(fleeti_message_popped(&here), first + found);
@@ -883,7 +962,8 @@ FLEET_HOST_DEVICE uint32_t fleeti_pages_hash(const fleet_pages *p, uint64_t pare
     return hash & (p->buckets - 1);
 }
 
-/* The cached page with these tokens after the page `parent`, and in *length, how many pages its bucket has before it. */
+/* The cached page with these tokens after the page `parent`, and in *length, how many pages its
+   bucket has before it. */
 FLEET_HOST_DEVICE uint32_t fleeti_pages_find(const fleet_pages *p, uint64_t parent,
                                              const uint32_t *tokens, uint32_t bucket,
                                              uint32_t *length)
@@ -1022,7 +1102,8 @@ FLEET_HOST_DEVICE fleet_status fleet_pages_finish(fleet_pages *p, fleet_admissio
                                                   const uint32_t *table, uint32_t n)
 {
     fleet_status status = FLEET_OK;
-    /* Pages at the end of a prefix are evicted before those at its begin, without which they are of no use. */
+    /* Pages at the end of a prefix are evicted before those at its begin, without which they are of
+       no use. */
     while (n--) { /* bounded by n */
         const fleet_status released = fleet_pages_release(p, table[n]);
         if (released) status = released;
@@ -1123,10 +1204,12 @@ FLEET_DEVICE void fleet_row_result(const fleet_table *t, uint32_t pool, uint32_t
 
 /* ---- table: the life of a request ------------------------------------------------------------ */
 
-/* Functions of this section and of >>policies and >>boundaries run in one lane, unless they say otherwise.
+/* Functions of this section and of >>policies and >>boundaries run in one lane, unless they say
+   otherwise.
 
-   A boundary holds up all workers, so the lanes of its wave share what is done for each request: a lane has a slot, or
-   FLEET_NONE. What changes more than its own slot is done by one lane at a time (FLEETI_ONE_BY_ONE). Barriers of the wave order both. */
+   A boundary holds up all workers, so the lanes of its wave share what is done for each request: a
+   lane has a slot, or FLEET_NONE. What changes more than its own slot is done by one lane at a time
+   (FLEETI_ONE_BY_ONE). Barriers of the wave order both. */
 
 /* Lanes that share: a vote has a bit for each of them. */
 FLEET_DEVICE uint32_t fleeti_sharers(void)
@@ -1143,8 +1226,8 @@ FLEET_DEVICE uint32_t fleeti_votes_before(uint32_t votes)
 {
     return fleeti_popcount32(votes & ((1u << fleet_lane() % 32) - 1));
 }
-/* FLEETI_ONE_BY_ONE(turns, vote) runs its body in each lane that votes for it, one after the other; all lanes of the wave come
-   here. */
+/* FLEETI_ONE_BY_ONE(turns, vote) runs its body in each lane that votes for it, one after the other;
+   all lanes of the wave come here. */
 #define FLEETI_ONE_BY_ONE(turns, vote)                                                             \
     FLEETI_ROLLED                                                                                  \
     for (uint32_t turns = fleeti_ballot(vote); turns; fleet_wave_barrier(), turns &= turns - 1)    \
@@ -1249,8 +1332,8 @@ FLEET_DEVICE void fleeti_notify_host(fleet_table *t, uint32_t slot, uint32_t is,
     fleet_wave_barrier();
 }
 
-/* Sends what the host has room for: the last token, and the end. The end needs no room: the ring has a place for each
-   request's last event. By all lanes. */
+/* Sends what the host has room for: the last token, and the end. The end needs no room: the ring
+   has a place for each request's last event. By all lanes. */
 FLEETI_OUTLINED void fleeti_send(fleet_table *t, uint32_t slot, uint64_t now)
 {
     fleet_slot *s = t->slots + (slot == FLEET_NONE ? 0 : slot);
@@ -1259,7 +1342,8 @@ FLEETI_OUTLINED void fleeti_send(fleet_table *t, uint32_t slot, uint64_t now)
     if (slot != FLEET_NONE && (s->flags & FLEET_SLOT_UNSENT)) {
         const fleeti_desk_slot *desk = (const fleeti_desk_slot *)(const void *)(t->desk + 1) + slot;
         const uint32_t sent = s->generated - 1;
-        /* Relaxed, and read only when the room that is known is used up: no data follows. Pair: fleet_server_release. */
+        /* Relaxed, and read only when the room that is known is used up: no data follows. Pair:
+           fleet_server_release. */
         if (!s->room)
             s->room =
                 t->desc.events -
@@ -1361,7 +1445,8 @@ FLEET_DEVICE void fleeti_receive(fleet_table *t, const fleeti_submission *m, uin
     const uint32_t *from = t->host_prompts + at, n = t->desc.words + m->prompt_tokens;
     uint32_t *to = t->prompts + at;
     fleet_slot *s = t->slots + m->slot;
-    /* Across the bus, so that a lane has several loads in flight. Those past the end repeat the last one. */
+    /* Across the bus, so that a lane has several loads in flight. Those past the end repeat the
+       last one. */
     for (uint32_t i = fleet_lane(); i < n; i += FLEETI_PROMPT_LOADS * fleet_wave_size()) {
         uint32_t some[FLEETI_PROMPT_LOADS];
         FLEETI_UNROLLED
@@ -1394,13 +1479,15 @@ FLEET_DEVICE void fleeti_receive(fleet_table *t, const fleeti_submission *m, uin
 FLEETI_OUTLINED void fleeti_take_in(fleet_table *t, uint64_t now)
 {
     const fleeti_desk *desk = t->desk;
-    /* Acquires what host threads did before they counted it. Pair: fleeti_desk_changed (edge 31). Cancels are read
-       before the ring: a request whose cancel is counted here was submitted before, and is in the ring. */
+    /* Acquires what host threads did before they counted it. Pair: fleeti_desk_changed (edge 31).
+       Cancels are read before the ring: a request whose cancel is counted here was submitted
+       before, and is in the ring. */
     const uint32_t changes = fleeti_first(fleet_load_acquire_system(&desk->changes.word));
     uint32_t cancels, n;
     if (changes == t->changes) return;
     cancels = fleeti_first(fleet_load_acquire_system(&desk->cancels.word));
-    fleet_wave_barrier(); /* what lane 0 has acquired comes before what the other lanes load, as in fleeti_await_pool */
+    /* What lane 0 has acquired comes before what the other lanes load, as in fleeti_await_pool. */
+    fleet_wave_barrier();
     /* bounded by the entries of the table: none becomes free meanwhile */
     while ((n = fleet_ring_try_pop(&t->submissions, t->inbox, FLEETI_INBOX))) {
         for (uint32_t i = 0; i < n; i++) fleeti_receive(t, t->inbox + i, now);
@@ -1452,8 +1539,8 @@ FLEET_HOST_DEVICE uint32_t fleeti_memory_bound(const fleet_roofline *r, fleet_wo
            work.bytes * fleeti_effective_operations(r);
 }
 
-/* An iteration with so many decode rows, that read `context` earlier tokens in all, and a chunk of so many rows from
-   `position` on. Rows of a chunk read earlier tokens together. */
+/* An iteration with so many decode rows, that read `context` earlier tokens in all, and a chunk of
+   so many rows from `position` on. Rows of a chunk read earlier tokens together. */
 FLEET_HOST_DEVICE fleet_work fleeti_iteration_work(const fleet_server_desc *d, uint32_t rows,
                                                    uint32_t context, uint32_t chunk,
                                                    uint32_t position)
@@ -1469,7 +1556,8 @@ FLEET_HOST_DEVICE fleet_work fleeti_iteration_work(const fleet_server_desc *d, u
 
 /* ---- policy: fifo ---------------------------------------------------------------------------- */
 
-/* What policies look at in a slot. Several are loaded at once: one after the other they take long. */
+/* What policies look at in a slot. Several are loaded at once: one after the other they take
+   long. */
 #define FLEETI_HEADS 4u
 typedef struct fleeti_head {
     uint32_t phase, flags, priority, order, length;
@@ -1489,8 +1577,8 @@ FLEET_DEVICE void fleeti_heads(const fleet_table *t, uint32_t first, fleeti_head
         if (first + k >= t->slots_used) head[k].phase = FLEET_PHASE_FREE, head[k].flags = 0;
 }
 
-/* The oldest request in a phase, of the classes in the bit mask `classes`, that has none of the flags `without` and all
-   of `with`. */
+/* The oldest request in a phase, of the classes in the bit mask `classes`, that has none of the
+   flags `without` and all of `with`. */
 FLEETI_OUTLINED uint32_t fleeti_oldest(const fleet_table *t, fleet_phase phase, uint32_t classes,
                                        uint32_t with, uint32_t without)
 {
@@ -1576,9 +1664,9 @@ FLEET_DEVICE uint32_t fleeti_agent_within(const fleet_table *t, uint32_t slot, u
     return t->pages_used[s->priority] + s->pages <= share;
 }
 
-/* Dual queues: each class is admitted in order of its arrival, reactive requests first. Proactive ones leave
-   reactive_pages alone. While an aged one waits for pages, reactive ones are admitted to these only, so that the
-   others become free for it. */
+/* Dual queues: each class is admitted in order of its arrival, reactive requests first. Proactive
+   ones leave reactive_pages alone. While an aged one waits for pages, reactive ones are admitted to
+   these only, so that the others become free for it. */
 FLEET_DEVICE void fleeti_agent_admit(fleet_table *t, uint64_t now)
 {
     const uint32_t shared = t->desc.pages - t->desc.reactive_pages;
@@ -1611,7 +1699,8 @@ FLEET_DEVICE fleet_work fleeti_chunk_work(const fleet_table *t, uint32_t slot)
     const fleet_slot *s = t->slots + slot;
     return fleeti_iteration_work(&t->desc, 0, 0, fleeti_chunk_rows(t, s), s->prefilled);
 }
-/* The iteration of decode rows alone: of the requests of one class that are in the pool's batch, or might be. */
+/* The iteration of decode rows alone: of the requests of one class that are in the pool's batch, or
+   might be. */
 FLEETI_OUTLINED fleet_work fleeti_decode_work(const fleet_table *t, fleet_class priority,
                                               uint32_t *rows)
 {
@@ -1628,8 +1717,8 @@ FLEETI_OUTLINED fleet_work fleeti_decode_work(const fleet_table *t, fleet_class 
     return fleeti_iteration_work(&t->desc, *rows, context, 0, 0);
 }
 
-/* Deferral, where two pools share the bandwidth: memory-bound work of the lower class waits while work of the higher
-   class needs what it would take. */
+/* Deferral, where two pools share the bandwidth: memory-bound work of the lower class waits while
+   work of the higher class needs what it would take. */
 FLEET_DEVICE uint32_t fleeti_agent_defers(const fleet_table *t, fleet_work high, fleet_work low)
 {
     const fleet_roofline *r = &t->desc.roofline;
@@ -1656,9 +1745,9 @@ FLEET_DEVICE uint32_t fleeti_agent_defers_decode(const fleet_table *t)
            fleeti_agent_defers(t, fleeti_chunk_work(t, b->chunk.slot), low);
 }
 
-/* Serial prefill: one prompt at a time. A reactive prompt that has begun goes on. Piggyback: a proactive prompt runs
-   only while no reactive one waits. Ageing: an aged one takes turns with reactive prompts, a chunk of its own for
-   each of theirs. */
+/* Serial prefill: one prompt at a time. A reactive prompt that has begun goes on. Piggyback: a
+   proactive prompt runs only while no reactive one waits. Ageing: an aged one takes turns with
+   reactive prompts, a chunk of its own for each of theirs. */
 FLEET_DEVICE uint32_t fleeti_agent_prefill(fleet_table *t, uint32_t pool)
 {
     const uint32_t r =
@@ -1679,7 +1768,8 @@ FLEET_DEVICE uint32_t fleeti_agent_prefill(fleet_table *t, uint32_t pool)
     return p != FLEET_NONE && !aged && fleeti_agent_defers_prefill(t, p) ? FLEET_NONE : p;
 }
 
-/* Preemption at layer boundaries: proactive rows give way to a reactive prompt, aged ones do not. */
+/* Preemption at layer boundaries: proactive rows give way to a reactive prompt, aged ones do
+   not. */
 FLEET_DEVICE uint32_t fleeti_agent_preempts(const fleet_table *t, uint32_t pool, uint32_t slot)
 {
     const fleet_slot *s = t->slots + slot;
@@ -1746,7 +1836,8 @@ FLEETI_OUTLINED uint32_t fleeti_agent_fits(const fleet_table *t, uint32_t chunk,
            1.1f * alone;
 }
 
-/* Eviction: of the proactive requests in the batch the longest one, and of equal ones the newest. */
+/* Eviction: of the proactive requests in the batch the longest one, and of equal ones the
+   newest. */
 FLEETI_OUTLINED uint32_t fleeti_agent_victim(const fleet_table *t)
 {
     uint32_t victim = FLEET_NONE, length = 0, order = 0;
@@ -1767,8 +1858,9 @@ FLEETI_OUTLINED uint32_t fleeti_agent_victim(const fleet_table *t)
     return victim;
 }
 
-/* Decode batch: reactive requests join at the next iteration, aged ones too, past the cap. Proactive ones are evicted
-   while there are too many, and fill the batch up to the cap. Evicted ones keep their pages. */
+/* Decode batch: reactive requests join at the next iteration, aged ones too, past the cap.
+   Proactive ones are evicted while there are too many, and fill the batch up to the cap. Evicted
+   ones keep their pages. */
 FLEET_DEVICE void fleeti_agent_decode(fleet_table *t, uint32_t pool, uint32_t chunk)
 {
     fleeti_crowd crowd;
@@ -1804,8 +1896,8 @@ FLEET_DEVICE void fleeti_agent_decode(fleet_table *t, uint32_t pool, uint32_t ch
     }
 }
 
-/* Elastic: the chiplets of a decode pool that is idle help the prefill pool, until the next layer boundary after a
-   request could decode again. */
+/* Elastic: the chiplets of a decode pool that is idle help the prefill pool, until the next layer
+   boundary after a request could decode again. */
 FLEET_DEVICE uint32_t fleeti_agent_lends(const fleet_table *t)
 {
     if (t->desc.pools != 2 || t->pool[1].open || t->pool[1].suspended) return 0;
@@ -1822,7 +1914,8 @@ FLEET_DEVICE uint32_t fleeti_agent_lends(const fleet_table *t)
 
 /* ---- pools: turns at the table --------------------------------------------------------------- */
 
-/* Whether pool 1 helps with the layers that come. Read by its help tasks: relaxed, no data follows. */
+/* Whether pool 1 helps with the layers that come. Read by its help tasks: relaxed, no data
+   follows. */
 FLEET_DEVICE uint32_t fleeti_lend(fleet_table *t, uint32_t lent)
 {
     fleet_store_relaxed_device(&t->pools.lent.word, lent);
@@ -1833,7 +1926,8 @@ FLEET_DEVICE uint32_t fleeti_lent(const fleet_table *t)
     return fleet_load_relaxed_device(&t->pools.lent.word);
 }
 
-/* The first wave's value, for all threads of the task, which may then read what that wave has stored. */
+/* The first wave's value, for all threads of the task, which may then read what that wave has
+   stored. */
 FLEET_DEVICE uint32_t fleeti_server_tell(const fleet_ctx *ctx, uint32_t value, uint32_t word)
 {
     fleeti_drain(); /* to the other waves of the workgroup, over the barrier */
@@ -1841,10 +1935,11 @@ FLEET_DEVICE uint32_t fleeti_server_tell(const fleet_ctx *ctx, uint32_t value, u
     return fleeti_broadcast(ctx->self, value, word);
 }
 
-/* Where two pools share the table, each has it in turn, from fleeti_turn_begin to fleeti_turn_end. */
+/* Where two pools share the table, each has it in turn, from fleeti_turn_begin to
+   fleeti_turn_end. */
 
-/* By all lanes of the first wave of a task: waits until *at is `word`, or with `differs` until it is not, and acquires what
-   was stored before that. Not FLEET_OK: the run ends. */
+/* By all lanes of the first wave of a task: waits until *at is `word`, or with `differs` until it
+   is not, and acquires what was stored before that. Not FLEET_OK: the run ends. */
 FLEETI_OUTLINED uint32_t fleeti_await_pool(fleeti_state *state, uint32_t worker, uint32_t task,
                                            uint32_t epoch, const uint32_t *at, uint32_t word,
                                            uint32_t differs)
@@ -1854,8 +1949,9 @@ FLEETI_OUTLINED uint32_t fleeti_await_pool(fleeti_state *state, uint32_t worker,
     /* loop 27 */
     while (!status && (fleeti_first(fleeti_poll_device(at)) == word) == differs)
         status = fleeti_first((uint32_t)fleeti_back_off(at, &state->config.watch, &tries, &since));
-    /* Pairs: fleeti_turn_end (edge 36), fleet_server_share (edge 37), fleet_share_next (edge 38). Lane 0's poll decides, and
-       those of the other lanes may have seen an older value: the barrier orders what it acquired before their loads. */
+    /* Pairs: fleeti_turn_end (edge 36), fleet_server_share (edge 37), fleet_share_next (edge 38).
+       Lane 0's poll decides, and those of the other lanes may have seen an older value: the barrier
+       orders what it acquired before their loads. */
     fleeti_invalidate_device();
     fleet_wave_barrier();
     if (status && fleet_lane() == 0)
@@ -1900,12 +1996,13 @@ FLEETI_OUTLINED void fleeti_turn_end(fleet_table *t, uint32_t pool, uint32_t ite
     if (t->desc.pools == 1) return;
     if (fleet_lane() == 0) {
         const uint32_t runs = fleeti_pool_runs(t, pool);
-        /* A batch of this pool has begun or ended, or the loan has: the other one may have something to do now. */
+        /* A batch of this pool has begun or ended, or the loan has: the other one may have
+           something to do now. */
         if (p->ran != runs || (runs & 1 & iteration)) fleeti_ring_bell(p);
         t->pool[pool].bell = fleet_load_relaxed_device(&p->bell.word);
     }
-    /* Publishes what this boundary, and through the events of its pool all tiles before it, have stored to the other pool's
-       next boundary. Pair: fleeti_await_pool (edge 36). */
+    /* Publishes what this boundary, and through the events of its pool all tiles before it, have
+       stored to the other pool's next boundary. Pair: fleeti_await_pool (edge 36). */
     fleeti_drain();
     fleeti_write_back_device();
     if (fleet_lane() == 0) fleeti_publish_device(&p->turn.word, p->turn_number + 1);
@@ -1932,8 +2029,8 @@ FLEET_DEVICE fleet_status fleeti_share_ends(const fleet_ctx *ctx, const fleet_ta
     }
     return (fleet_status)fleeti_server_tell(ctx, status, 0);
 }
-/* Before a boundary of a pool: whether it may have one; then the tiles before it have ended in the other pool too, and
-   read no batch any more. */
+/* Before a boundary of a pool: whether it may have one; then the tiles before it have ended in the
+   other pool too, and read no batch any more. */
 FLEET_DEVICE fleet_status fleeti_pool_ends_layer(const fleet_ctx *ctx, const fleet_table *t,
                                                  uint32_t pool)
 {
@@ -1951,7 +2048,8 @@ FLEET_DEVICE fleet_status fleet_server_share(const fleet_ctx *ctx, fleet_table *
     if (status || ctx->thread != 0) return status;
     p->first = fleet_load_relaxed_device(&p->handed_out.word);
     p->layer = layer, p->step = ctx->epoch;
-    /* Publishes the layer, and all that its tiles read, to the tasks of the other pool. Pair: fleet_share_next (edge 37). */
+    /* Publishes the layer, and all that its tiles read, to the tasks of the other pool. Pair:
+       fleet_share_next (edge 37). */
     fleeti_drain();
     fleeti_write_back_device();
     fleeti_publish_device(&p->handed_out.word, p->first + tiles);
@@ -1995,15 +2093,15 @@ FLEET_DEVICE uint32_t fleet_share_next(const fleet_ctx *ctx, fleet_table *t, fle
             const uint32_t end = fleeti_first(fleeti_poll_device(&p->handed_out.word));
             /* After that, for a layer that is not lent is handed out after the loan has ended. */
             const uint32_t lent = share->pool == 0 || fleeti_first(fleeti_lent(t));
-            /* Acquires what pool 0 has stored for the layer, for all lanes: lane 0's poll decides. Pair: fleet_server_share
-               (edge 37). */
+            /* Acquires what pool 0 has stored for the layer, for all lanes: lane 0's poll decides.
+               Pair: fleet_server_share (edge 37). */
             fleeti_invalidate_device();
             fleet_wave_barrier();
             found = lent && fleeti_share_take(p, end, &number);
             if (found) break;
             if (share->ran) {
-                /* Publishes the tiles that have run here to the task after the layer; of pool 0 the events of this task do,
-                   too. Pair: fleeti_await_pool (edge 38). */
+                /* Publishes the tiles that have run here to the task after the layer; of pool 0 the
+                   events of this task do, too. Pair: fleeti_await_pool (edge 38). */
                 fleeti_write_back_device();
                 if (fleet_lane() == 0) fleeti_add_arrival_device(&p->run.word, share->ran);
                 share->ran = 0;
@@ -2180,9 +2278,9 @@ FLEET_DEVICE float fleeti_predict(const fleet_table *t, fleet_batch *b)
         fleeti_iteration_work(&t->desc, b->decode_rows, context, b->chunk_rows, b->chunk.position));
 }
 
-/* Sends the events, by all lanes. The ring has room for every token that the host has not released, and for each
-   request's last event. If it ever has not, the rest stays here until a later boundary, and no request adds to it
-   (fleeti_send): no boundary waits for the host. */
+/* Sends the events, by all lanes. The ring has room for every token that the host has not released,
+   and for each request's last event. If it ever has not, the rest stays here until a later
+   boundary, and no request adds to it (fleeti_send): no boundary waits for the host. */
 FLEET_DEVICE void fleeti_flush(fleet_table *t)
 {
     uint32_t sent = t->sent;
@@ -2199,7 +2297,8 @@ FLEET_DEVICE void fleeti_flush(fleet_table *t)
     fleet_wave_barrier();
 }
 
-/* The first part of a boundary, by all lanes of the wave. The host gets its tokens before the next batch is composed. */
+/* The first part of a boundary, by all lanes of the wave. The host gets its tokens before the next
+   batch is composed. */
 FLEET_DEVICE void fleeti_boundary_begin(fleet_table *t, uint32_t pool, uint64_t now)
 {
     fleeti_close(t, pool, now);
@@ -2301,8 +2400,9 @@ FLEET_DEVICE uint32_t fleeti_layer_suspends(const fleet_table *t, const fleet_ba
 {
     return t->desc.suspend_decode && b->decode_rows && layer < b->decode_end;
 }
-/* Between two layers: the first part, by all lanes. Whether the batch has rows that could give way, and there is
-   news since the pool's last decision. Mostly there is none, and the layers wait for this. */
+/* Between two layers: the first part, by all lanes. Whether the batch has rows that could give way,
+   and there is news since the pool's last decision. Mostly there is none, and the layers wait for
+   this. */
 FLEET_DEVICE uint32_t fleeti_layer_begin(fleet_table *t, uint32_t pool, const fleet_batch *b,
                                          uint32_t layer, uint64_t now)
 {
@@ -2493,21 +2593,24 @@ fleet_status fleet_ring_init(fleet_ring *host, fleet_ring *device, void *memory,
     return FLEET_OK;
 }
 
-/* The number of the next message at this end, which host threads share. state 0: they push; 1: they pop. It has 64 bits,
-   so that a thread that was suspended for 2^32 messages does not take one that was taken before. */
+/* The number of the next message at this end, which host threads share. state 0: they push; 1: they
+   pop. It has 64 bits, so that a thread that was suspended for 2^32 messages does not take one that
+   was taken before. */
 static uint64_t *fleeti_message_position(fleet_ring *ring, uint32_t state)
 {
     return state ? (uint64_t *)(void *)fleeti_message_popped(ring) : &ring->position;
 }
-/* Its slot, if it is free (state 0), or holds the message (1); null where the device has not got so far. */
+/* Its slot, if it is free (state 0), or holds the message (1); null where the device has not got so
+   far. */
 static uint32_t *fleeti_message_next(fleet_ring *ring, uint32_t state, uint64_t *number)
 {
     const uint64_t *position = fleeti_message_position(ring, state);
     for (;;) {
         const uint64_t n = __atomic_load_n(position, __ATOMIC_RELAXED);
         uint32_t *slot = fleeti_message_slot(ring, (uint32_t)n);
-        /* Acquires the message, or that the one before it in the slot has been read. Pairs: fleeti_publish_system in
-           fleet_ring_try_push (edge 26) and in fleet_ring_try_pop (edge 27). */
+        /* Acquires the message, or that the one before it in the slot has been read. Pairs:
+           fleeti_publish_system in fleet_ring_try_push (edge 26) and in fleet_ring_try_pop (edge
+           27). */
         const uint32_t at =
             __atomic_load_n(state ? slot : fleeti_message_popped(ring), __ATOMIC_ACQUIRE);
         *number = n;
@@ -2515,14 +2618,16 @@ static uint32_t *fleeti_message_next(fleet_ring *ring, uint32_t state, uint64_t 
         if (__atomic_load_n(position, __ATOMIC_RELAXED) == n) return NULL;
     }
 }
-/* 1: message n was the next one, and now `next` is. Of pops, edge 27: what was read before is that message, and the worker
-   may overwrite it where `next` is another one. Pair: the poll in fleeti_messages_room. */
+/* 1: message n was the next one, and now `next` is. Of pops, edge 27: what was read before is that
+   message, and the worker may overwrite it where `next` is another one. Pair: the poll in
+   fleeti_messages_room. */
 static uint32_t fleeti_message_move(fleet_ring *ring, uint32_t state, uint64_t n, uint64_t next)
 {
     return __atomic_compare_exchange_n(fleeti_message_position(ring, state), &n, next, 0,
                                        __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
-/* Takes the next message's number from the other host threads. Returns the slot, or null as fleeti_message_next. */
+/* Takes the next message's number from the other host threads. Returns the slot, or null as
+   fleeti_message_next. */
 static uint32_t *fleeti_message_claim(fleet_ring *ring, uint32_t state, uint32_t *number)
 {
     uint64_t n;
@@ -2540,8 +2645,9 @@ static void fleeti_message_copy(const fleet_ring *ring, const uint32_t *slot, vo
         memcpy((char *)message + (size_t)i * 4, &word, 4);
     }
 }
-/* Copies the next message, and returns 1; 0: there is none. It is whole if fleeti_message_move finds it the next one after
-   that: else other threads have popped it, and the worker may have overwritten it meanwhile. */
+/* Copies the next message, and returns 1; 0: there is none. It is whole if fleeti_message_move
+   finds it the next one after that: else other threads have popped it, and the worker may have
+   overwritten it meanwhile. */
 static uint32_t fleeti_message_read(fleet_ring *ring, uint64_t *number, void *message)
 {
     const uint32_t *slot = fleeti_message_next(ring, 1, number);
@@ -2555,7 +2661,8 @@ fleet_status fleet_ring_push(fleet_ring *host, const void *message)
     if (!host || !message) return FLEET_ERROR_NULL;
     if (!(slot = fleeti_message_claim(host, 0, &n))) return FLEET_ERROR_BUSY;
     memcpy(slot + 1, message, (size_t)host->words * 4);
-    /* Edge 26: publishes the message to the worker. Pair: fleeti_invalidate_system in fleet_ring_try_pop. */
+    /* Edge 26: publishes the message to the worker. Pair: fleeti_invalidate_system in
+       fleet_ring_try_pop. */
     __atomic_store_n(slot, n + 1, __ATOMIC_RELEASE);
     return FLEET_OK;
 }
@@ -2572,7 +2679,8 @@ uint32_t fleet_ring_pop(fleet_ring *host, void *message)
 
 /* ---- pages: the check ------------------------------------------------------------------------ */
 
-/* Whether each page of the bucket belongs there and has no equal before it; counts them in *found. */
+/* Whether each page of the bucket belongs there and has no equal before it; counts them in
+   *found. */
 static const char *fleeti_pages_check_bucket(const fleet_pages *p, uint32_t bucket, uint32_t *found)
 {
     uint32_t page = *fleeti_pages_bucket(p, bucket), length, n = 0;
@@ -2680,8 +2788,8 @@ static uint32_t fleeti_power_of_two(uint32_t least)
     return n;
 }
 
-/* The first field that is out of its range, and the nearest value that fits; null: there is none. Each limit follows from
-   fields before it, which are in their ranges where it is used. */
+/* The first field that is out of its range, and the nearest value that fits; null: there is none.
+   Each limit follows from fields before it, which are in their ranges where it is used. */
 static const char *fleeti_refused_field(const fleet_server_desc *d, uint32_t *fits)
 {
     /* Of all requests, with their last events, at most 2^20. */
@@ -2795,8 +2903,9 @@ static fleet_ring fleeti_device_end(const fleet_server *s, const fleet_ring *hos
     return device;
 }
 
-/* An empty table. The desk's slots keep their generations, and the rings their numbers, so that no thread that was suspended
-   takes a new message or request for an old one. What is left in the submissions is passed over. */
+/* An empty table. The desk's slots keep their generations, and the rings their numbers, so that no
+   thread that was suspended takes a new message or request for an old one. What is left in the
+   submissions is passed over. */
 static fleet_status fleeti_server_start(fleet_server *s, fleet_stream stream)
 {
     fleeti_server_layout l;
@@ -2857,7 +2966,8 @@ static uint32_t fleeti_desk_tokens(uint64_t state)
     return (uint32_t)state & 0xfffffff;
 }
 
-/* Rings, and slots whose generations begin anywhere: an id of another server, or of one that was here before, names none. */
+/* Rings, and slots whose generations begin anywhere: an id of another server, or of one that was
+   here before, names none. */
 static fleet_status fleeti_server_desk(fleet_server *s)
 {
     fleeti_server_layout l;
@@ -2950,7 +3060,8 @@ static fleet_status fleeti_check_request(const fleet_server_desc *d, const fleet
     return FLEET_OK;
 }
 
-/* A free slot for a request of the class, now taken by this thread, with a new generation; FLEET_NONE: there is none. */
+/* A free slot for a request of the class, now taken by this thread, with a new generation;
+   FLEET_NONE: there is none. */
 static uint32_t fleeti_take_slot(fleet_server *s, fleet_class priority, uint32_t *generation)
 {
     const uint32_t first = priority == FLEET_REACTIVE ? 0 : s->desc.reactive_requests;
@@ -2985,8 +3096,8 @@ static void fleeti_desk_move(fleeti_desk_slot *desk, uint32_t generation, uint32
                                         0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
             break;
 }
-/* What an event says, before any thread pops it: of a request whose last event is in the ring, fleet_server_ended leaves
-   none. The thread that pops it may come later. */
+/* What an event says, before any thread pops it: of a request whose last event is in the ring,
+   fleet_server_ended leaves none. The thread that pops it may come later. */
 static void fleeti_desk_note(fleet_server *s, const fleeti_notice *n)
 {
     uint64_t *state = &fleeti_desk_slots(s)[n->slot].state;
@@ -3020,7 +3131,8 @@ static fleeti_desk_slot *fleeti_slot_of_id(const fleet_server *s, uint64_t id)
     return state >> 32 == id >> 32 && fleeti_desk_phase(state) > FLEETI_DESK_HELD ? desk : NULL;
 }
 
-/* Publishes what this thread has pushed, cancelled or released to the boundary. Pair: fleeti_take_in (edge 31). */
+/* Publishes what this thread has pushed, cancelled or released to the boundary. Pair:
+   fleeti_take_in (edge 31). */
 static void fleeti_desk_changed(fleet_server *s, uint32_t cancels)
 {
     if (cancels) __atomic_fetch_add(&s->desk->cancels.word, 1, __ATOMIC_RELEASE);
@@ -3054,14 +3166,16 @@ fleet_status fleet_server_submit(fleet_server *s, const fleet_request *r, fleet_
     __atomic_store_n(&desk->released, (uint64_t)generation << 32, __ATOMIC_RELAXED);
     /* So that no cancel in this slot is so old as to seem newer. */
     __atomic_store_n(&desk->cancelled, generation - 1, __ATOMIC_RELAXED);
-    /* Publishes the prompt to the boundary (edge 26). The ring has a place for each slot of the table, so that it is full
-       only when a launch has ended that left messages there, and fleeti_poll_left has freed slots since. */
+    /* Publishes the prompt to the boundary (edge 26). The ring has a place for each slot of the
+       table, so that it is full only when a launch has ended that left messages there, and
+       fleeti_poll_left has freed slots since. */
     if (fleet_ring_push(&s->desk->submissions, &m)) {
         fleeti_free_slot(desk, generation);
         return FLEET_ERROR_ABORTED;
     }
     ticket->id = fleeti_request_id(m.slot, generation);
-    /* It may have ended by now. If the launch has, either this thread sees that, or fleet_server_ended sees the request. */
+    /* It may have ended by now. If the launch has, either this thread sees that, or
+       fleet_server_ended sees the request. */
     fleeti_desk_move(desk, generation, FLEETI_DESK_TAKEN, FLEETI_DESK_SUBMITTED);
     if (__atomic_load_n(&s->desk->ended, __ATOMIC_SEQ_CST))
         fleeti_desk_move(desk, generation, FLEETI_DESK_SUBMITTED, FLEETI_DESK_LEFT);
@@ -3075,7 +3189,8 @@ fleet_status fleet_server_cancel(fleet_server *s, uint64_t id)
     uint32_t was;
     if (!desk) return FLEET_ERROR_REQUEST;
     was = __atomic_load_n(&desk->cancelled, __ATOMIC_RELAXED);
-    /* Generations only grow, by steps that wrap: a late cancel does not undo that of a newer request. */
+    /* Generations only grow, by steps that wrap: a late cancel does not undo that of a newer
+       request. */
     while ((int32_t)(was - (uint32_t)(id >> 32)) < 0)
         if (__atomic_compare_exchange_n(&desk->cancelled, &was, (uint32_t)(id >> 32), 0,
                                         __ATOMIC_RELAXED, __ATOMIC_RELAXED))
@@ -3113,7 +3228,8 @@ void fleet_server_ended(fleet_server *s, fleet_status status)
         fleeti_message_copy(events, slot, &notice);
         fleeti_desk_note(s, &notice);
     }
-    /* Before the slots are looked at: a request that is submitted now is seen by one of the two threads. */
+    /* Before the slots are looked at: a request that is submitted now is seen by one of the two
+       threads. */
     __atomic_store_n(&s->desk->ended, 1 + (uint32_t)status, __ATOMIC_SEQ_CST);
     for (uint32_t i = 0; i < s->desc.requests; i++) {
         fleeti_desk_slot *desk = fleeti_desk_slots(s) + i;
@@ -3134,7 +3250,8 @@ static uint32_t fleeti_poll_left(fleet_server *s, fleet_server_event *event)
         const uint32_t ended = __atomic_load_n(&s->desk->ended, __ATOMIC_ACQUIRE);
         uint64_t number;
         if (fleeti_desk_phase(was) != FLEETI_DESK_LEFT) continue;
-        /* What its launch has sent comes first. It sends no more, but this thread may have looked before it did. */
+        /* What its launch has sent comes first. It sends no more, but this thread may have looked
+           before it did. */
         if (fleeti_message_next(&s->desk->events, 1, &number)) return fleet_server_poll(s, event);
         if (!__atomic_compare_exchange_n(&desk->state, &was,
                                          fleeti_desk_state(generation, FLEETI_DESK_FREE, 0), 0,
@@ -3186,7 +3303,8 @@ fleet_status fleet_server_release(fleet_server *s, const fleet_server_event *eve
     if (!(desk = fleeti_slot_of_id(s, event->id))) return FLEET_ERROR_REQUEST;
     tokens = fleeti_desk_tokens(__atomic_load_n(&desk->state, __ATOMIC_RELAXED));
     was = __atomic_load_n(&desk->released, __ATOMIC_RELAXED);
-    /* The generation is in the word: a late release gives no room to a newer request. Pair: fleeti_send. */
+    /* The generation is in the word: a late release gives no room to a newer request. Pair:
+       fleeti_send. */
     do {
         if (was >> 32 != event->id >> 32) return FLEET_ERROR_REQUEST;
         /* The ring has room for what has not been read. */
