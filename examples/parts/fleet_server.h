@@ -40,7 +40,7 @@
 
    ON THE DEVICE
        The writer of the symbols is the boundary between two iterations, and tasks before layers are
-       their cutters (fleet_sched.h, >>stays):
+       their cutters (fleet_sched.h, >>launches):
            FLEET_TILE(boundary, serving) {
                const fleet_batch *b = fleet_table_batch(args->table, 0, ctx.epoch + 1);
                const fleet_status status = fleet_server_next(&ctx, args->table, 0);
