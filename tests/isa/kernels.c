@@ -11,7 +11,7 @@
 #else
 #include "examples/parts/fleet_server.h"
 #endif
-#include "../../examples/parts/fleet_linear.h"
+#include "examples/parts/fleet_linear.h"
 
 #define KERNEL extern "C" __global__ __launch_bounds__(256) void
 

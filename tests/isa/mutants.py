@@ -16,7 +16,9 @@ import re
 import sys
 
 DEEP = bool(os.environ.get("FLEET_DEEP"))
-GRAPH, DEVICE, SCHED, SERVER = HEADERS = "fleet.h", "fleet_device.h", "fleet_sched.h", "examples/parts/fleet_server.h"
+GRAPH, DEVICE, SCHED = "fleet.h", "fleet_device.h", "fleet_sched.h"
+LINEAR, SERVER = (os.path.join("examples", "parts", "fleet_%s.h" % part) for part in ("linear", "server"))
+HEADERS = GRAPH, DEVICE, SCHED, LINEAR, SERVER
 # Not what hipcc compiles.
 OTHERS = [("/* ==== >>nvidia", "#endif /* FLEET_CUDA */"), ("/* ==== >>host", "#endif /* FLEET_HOST */")]
 
@@ -153,7 +155,7 @@ MUTANTS = [
     M("streaming store: a plain one", DEVICE, "fleet_store_nt16", "__builtin_nontemporal_store(v, FLEETI_AT(fleeti_vector, at));",
       "*FLEETI_AT(fleeti_vector, at) = v;", sim=None, why=HINT),
     M("fresh load: of workgroup scope", DEVICE, "fleet_load_coherent8", "__HIP_MEMORY_SCOPE_AGENT", "__HIP_MEMORY_SCOPE_WORKGROUP", sim=None, why=OTHER_TEST),
-    M("tile iterator: a division for each tile", GRAPH, "fleet_tile_next", "if (w->before < w->across && w->across - w->before < w->width)", "if (1)", sim=None, why=OTHER_TEST),
+    M("tile iterator: a division for each tile", LINEAR, "fleet_tile_next", "if (w->before < w->across && w->across - w->before < w->width)", "if (1)", sim=None, why=OTHER_TEST),
     M("sums over waves: the barriers", DEVICE, "fleeti_barrier", "fleet_block_barrier();", ";", sim=None, why=OTHER_TEST),
     M("fence of the wave barrier", DEVICE, "fleet_wave_barrier", '__builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");', sim=None, why=COMPILER, isa="ir"),
     # atomics with their order in the name
