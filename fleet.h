@@ -612,8 +612,10 @@ typedef struct fleet_plan_desc {
        atomics for each task and event. Default 0 */
     uint32_t early_push;
     fleet_overheads costs; /* for AUTO; default: as measured on an H200 */
+    /* fleet_bind_at_build appends to these. Default 0 */
     fleet_binding bindings[FLEET_MAX_SYMBOLS];
-    uint32_t n_bindings; /* default 0 */
+    uint32_t n_bindings;
+    /* fleet_buckets_at_build appends to these. */
     fleet_buckets buckets[FLEET_MAX_SYMBOLS];
     /* default 0: powers of two, and the symbol's max. If the buckets of all symbols together were more than
        FLEET_MAX_BUCKETS, every second one is left out of those by default, from the longest list first, until they fit:
@@ -674,7 +676,6 @@ typedef struct fleet_plan_stats {
     uint64_t releases;       /* device or system releases: L2 write-backs where L2s are private */
     uint64_t acquires; /* device or system acquires: one for each task that waits for such events */
     uint32_t shortest_queue, longest_queue;
-    uint64_t plan_bytes, counter_bytes;
 } fleet_plan_stats;
 
 /* Counts through all records of a plan. Zeros for a null plan. */
@@ -8040,8 +8041,6 @@ fleet_plan_stats fleet_plan_get_stats(const fleet_plan *plan)
                     : 1;
         }
     }
-    stats.plan_bytes = plan->bytes;
-    stats.counter_bytes = 4 * ((uint64_t)plan->counter_words + plan->system_words);
     return stats;
 }
 
@@ -8244,8 +8243,8 @@ size_t fleet_plan_report(const fleet_plan *plan, char *text, size_t bytes)
                (unsigned long long)stats.acquires);
     fleeti_put(&out, "queues: %u, %u to %u descriptors each, %u in all\n", plan->n_queues,
                stats.shortest_queue, stats.longest_queue, stats.descs);
-    fleeti_put(&out, "bytes: plan %llu, counters %llu\n", (unsigned long long)stats.plan_bytes,
-               (unsigned long long)stats.counter_bytes);
+    fleeti_put(&out, "bytes: plan %llu, counters %llu\n", (unsigned long long)plan->bytes,
+               4 * ((unsigned long long)plan->counter_words + plan->system_words));
     fleeti_report_schedules(plan, &out);
     fleeti_report_unaware(plan, &out);
     fleeti_report_overlap(plan, &out);

@@ -382,9 +382,6 @@ fleeti_kernel_of(fleeti_kernel_address address, const fleeti_kernel_traits *trai
 #define FLEET_THUNK5(k, A, B, C, D, E)                                                             \
     FLEETI_THUNK(k, (FLEETI_ARG(A, 0), FLEETI_ARG(B, 1), FLEETI_ARG(C, 2), FLEETI_ARG(D, 3),       \
                      FLEETI_ARG(E, 4)))
-#define FLEET_THUNK6(k, A, B, C, D, E, F)                                                          \
-    FLEETI_THUNK(k, (FLEETI_ARG(A, 0), FLEETI_ARG(B, 1), FLEETI_ARG(C, 2), FLEETI_ARG(D, 3),       \
-                     FLEETI_ARG(E, 4), FLEETI_ARG(F, 5)))
 
 /* Bytes of static LDS that this header adds to a kernel; fleet_sched.h adds FLEET_LOOP_LDS_BYTES. */
 #define FLEET_LDS_BYTES (4 * FLEETI_LDS_WORDS)
@@ -426,12 +423,8 @@ typedef enum fleet_host_engine {
 } fleet_host_engine;
 
 typedef struct fleet_host_stats {
-    uint64_t switches; /* of coroutines */
-    uint64_t rmws;     /* atomic read-modify-writes of the kit */
-    uint64_t polls;    /* failed polls */
-    uint64_t releases; /* at device or system scope: L2 write-backs where L2s are private */
-    uint64_t acquires; /* at device or system scope */
-    uint64_t chiplet_acquires;
+    uint64_t rmws;        /* atomic read-modify-writes of the kit */
+    uint64_t releases;    /* at device or system scope: L2 write-backs where L2s are private */
     uint64_t fingerprint; /* of the order in which waves ran: equal runs have equal fingerprints */
     uint64_t findings;    /* reports of the memory model */
 } fleet_host_stats;
@@ -586,12 +579,9 @@ FLEET_DEVICE fleet_quad fleet_load_flagged_system(const fleet_quad *from);
 
 /* ---- sums over the waves of a workgroup ---- */
 
-/* Bytes of LDS that fleet_block_reduce_add takes for n sums in a workgroup of that many threads. */
-#define FLEET_REDUCE_BYTES(n, threads) ((size_t)(n) * (threads) * sizeof(float))
-
 /* Adds n sums per lane over the waves of the workgroup: sum[i] of lane l in wave 0 becomes the sum of sum[i] of lane
    l in all waves. It adds in the order of the waves, so every run gives the same bits; the other waves' sums do not
-   change. sum is in registers and n a constant. `lds`, FLEET_REDUCE_BYTES(n, threads) long, is used between the
+   change. sum is in registers and n a constant. `lds`, n floats for each thread of the workgroup, is used between the
    first and the last barrier of the call. All threads call it; in tiles use fleet_reduce_add (fleet_sched.h). */
 FLEET_DEVICE void fleet_block_reduce_add(float *sum, uint32_t n, float *lds);
 
@@ -5221,7 +5211,7 @@ typedef struct fleeti_agent {
     uint32_t woken_to_look; /* no other agent can run: it should check its watch */
     uint32_t idle_parks;    /* parks since the deadlock was detected */
     /* Only it writes these. */
-    fleet_host_stats stats;
+    uint64_t rmws, releases, polls;
     uint64_t progress; /* what it has published */
     uint32_t pool;     /* fleeti_host_set_pool */
     fleeti_barrier_state
@@ -5328,7 +5318,7 @@ static void fleeti_count(uint64_t *counter, uint64_t n)
 }
 void fleeti_host_progress(uint32_t rmws)
 {
-    fleeti_count(&fleeti_self->stats.rmws, rmws);
+    fleeti_count(&fleeti_self->rmws, rmws);
     fleeti_count(&fleeti_self->progress, 1);
     if (fleeti_deterministic(fleeti_self->engine))
         fleeti_self->engine->progressed[fleeti_self->pool] = fleeti_self->engine->clock;
@@ -5387,7 +5377,6 @@ static void fleeti_switch(fleeti_agent *from)
     fleeti_agent *next = fleeti_next_agent(e);
     e->clock += 100;
     if (next == from) return;
-    e->stats.switches++;
     if (next) {
         fleeti_self = next;
         swapcontext(&from->context, &next->context);
@@ -5471,7 +5460,7 @@ fleet_status fleeti_host_park(const void *at, uint32_t *tries)
 {
     fleeti_agent *a = fleeti_self;
     fleeti_engine *e = a->engine;
-    fleeti_count(&a->stats.polls, 1);
+    fleeti_count(&a->polls, 1);
     *tries += 1;
     if (!fleeti_deterministic(e)) {
         fleeti_rest(e, tries);
@@ -5610,7 +5599,7 @@ static void fleeti_look(fleeti_engine *e, uint64_t now)
     uint64_t busy = 0, progress[FLEETI_HOST_POOLS] = {0};
     for (uint32_t i = 0; i < e->n_agents; i++) {
         fleeti_agent *a = &e->agents[i];
-        const uint64_t polls = __atomic_load_n(&a->stats.polls, __ATOMIC_RELAXED),
+        const uint64_t polls = __atomic_load_n(&a->polls, __ATOMIC_RELAXED),
                        published = __atomic_load_n(&a->progress, __ATOMIC_RELAXED);
         busy += !fleeti_only_waits(a, polls);
         progress[__atomic_load_n(&a->pool, __ATOMIC_RELAXED)] += published - a->seen_progress;
@@ -5805,15 +5794,12 @@ void fleeti_host_release(fleet_scope scope)
 {
     fleeti_host_yield();
     if (fleeti_self->engine->instrument) fleeti_self->engine->instrument->release(scope);
-    fleeti_count(&fleeti_self->stats.releases, 1);
+    fleeti_count(&fleeti_self->releases, 1);
 }
 void fleeti_host_acquire(fleet_scope scope)
 {
     fleeti_host_yield();
     if (fleeti_self->engine->instrument) fleeti_self->engine->instrument->acquire(scope);
-    fleeti_count(scope == FLEET_SCOPE_CHIPLET ? &fleeti_self->stats.chiplet_acquires
-                                              : &fleeti_self->stats.acquires,
-                 1);
 }
 
 fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_kernel_desc *d)
@@ -5858,10 +5844,8 @@ fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_k
         status = fleeti_deterministic(&e) ? fleeti_run_deterministic(&e) : fleeti_run_threads(&e);
     if (e.instrument) e.stats.findings = e.instrument->end();
     for (uint32_t i = 0; i < e.n_agents && e.agents; i++) {
-        const fleet_host_stats *from = &e.agents[i].stats;
-        e.stats.rmws += from->rmws, e.stats.polls += from->polls;
-        e.stats.releases += from->releases, e.stats.acquires += from->acquires;
-        e.stats.chiplet_acquires += from->chiplet_acquires;
+        e.stats.rmws += e.agents[i].rmws;
+        e.stats.releases += e.agents[i].releases;
     }
     for (uint32_t b = 0; b < n_groups; b++) {
         pthread_mutex_destroy(&e.groups[b].lock);

@@ -116,7 +116,7 @@ typedef struct fleet_ctx {
    producer wave runs no tile, so that __syncthreads, fleet_block_barrier and events by hand of FLEET_BLOCK would
    wait for it for ever. */
 FLEET_DEVICE void fleet_barrier(const fleet_ctx *ctx);
-/* fleet_block_reduce_add over the threads that run the task; needs FLEET_REDUCE_BYTES(n, ctx.threads) bytes of LDS. */
+/* fleet_block_reduce_add over the threads that run the task; needs n * ctx.threads floats of LDS. */
 FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n, float *lds);
 
 /* The extent of an axis of the task's grid in this step; at[axis] is less. Tiles that do not call it pay nothing. */

@@ -16,11 +16,14 @@
 #   loops      Each loop of device code counts ("for" with a condition and a step, and no poll in the condition), or says in
 #              a comment "bounded by" what, or has a number of a table LOOPS ("loop 3"; of fleet_device.h or of a part), which names
 #              its function, what ends it, and the test that ends the run inside of it.
+#   unused     Every public name (fleet_, FLEET_, but for enum types) of headers and parts occurs in an example, a test or
+#              a benchmark, whole or pasted from two words.
 #   words      No comment and no message speaks of threads and kernels as of people (nobody, whoever), or has a word for
 #              which there is a common term (behind for after).
 set -eu
 cd "$(dirname "$0")/.."
 exec python3 - "$@" <<'PYTHON'
+import functools
 import glob
 import re
 import sys
@@ -30,7 +33,7 @@ LINES = {"fleet.h": {"public": 620}, "fleet_device.h": {"public": 450}, "fleet_s
 CORE = ("fleet.h", "fleet_device.h", "fleet_sched.h")
 PLATFORM_TESTS = 10
 BACKENDS = ("amd", "nvidia", "host")
-PARTS = sorted(p for p in glob.glob("examples/parts/*.h") if "_peers_" not in p)
+PARTS = sorted(glob.glob("examples/parts/*.h"))
 
 text = {name: open(name).read().split("\n") for name in [*LINES, *PARTS]}
 findings = []
@@ -138,6 +141,37 @@ def check_contract(_):
                 found(header, line, f"{name} is in the contract, but the section >>{backend} does not define it")
 
 
+def public_names(header):
+    """Macros, types, values of enums, functions that the public sections of a header declare; no names of enums."""
+    names = []
+    for tag in LINES.get(header, {"public": 0}):
+        code = re.sub(r"/\*.*?\*/", " ", "\n".join(section(header, tag)[1]), flags=re.S)
+        names += re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", code, re.M)
+        code = re.sub(r"^[ \t]*#(?:.*\\\n)*.*$", "", code, flags=re.M)
+        for enum in re.findall(r"^typedef enum \w* ?\{([^{}]*)\} \w+;", code, re.M):
+            names += re.findall(r"(?:^|,)\s*(\w+)", enum)
+        code = re.sub(r"^typedef enum [^;]*;", "", code, flags=re.M)
+        names += re.findall(r"\bstruct (\w+)\s*\{", code) + re.findall(r"^typedef\b[^;{}]*\b(\w+);", code, re.M)
+        names += re.findall(r"^[A-Za-z](?:\([^()]*\)|[^;{}()=#])*?\b(\w+)\s*\([^;{}]*\)\s*[;{]", code, re.M)
+    return [name for name in names if re.match(r"fleet_|FLEET_", name)]
+
+
+def check_unused(header):
+    words = words_of_users()
+    pasted = [word[:-2] for word in words if word.endswith("##")]
+    for name in public_names(header):
+        if name not in words and not any(name.startswith(p) and name[len(p):] in words for p in pasted):
+            found(header, next(i for i, line in enumerate(text[header], 1) if re.search(rf"\b{name}\b", line)), f"{name} is used by no example, test or benchmark")
+
+
+@functools.lru_cache(maxsize=None)
+def words_of_users():
+    """All words of the code of examples, tests and benchmarks; "word##" of pasted ones."""
+    names = [p for p in glob.glob("examples/**", recursive=True) + glob.glob("tests/**", recursive=True)
+             if re.search(r"\.(c|h|py|sh)$", p) and not re.search(r"/(parts|build|amdsim|fixtures)/|house\.sh", p)]
+    return {word for name in names for word in re.findall(r"\w+(?:##)?", re.sub(r"/\*.*?\*/", " ", open(name).read(), flags=re.S))}
+
+
 WORDS = r"\b(nobody|somebody|anybody|whoever|whose turn|behind|on (?:its|their) way)\b"
 
 
@@ -230,7 +264,7 @@ def check_core(_):
                     found(part, i, f"the three headers have the name {name}")
 
 
-checks = {"core": check_core, "loops": check_loops, "words": check_words, "sections": check_sections, "public": check_public, "platform": check_platform, "contract": check_contract}
+checks = {"core": check_core, "loops": check_loops, "words": check_words, "sections": check_sections, "public": check_public, "platform": check_platform, "contract": check_contract, "unused": check_unused}
 of_all = ("core", "platform", "contract", "loops")  # checks of all headers at once
 for word in sys.argv[1:] or checks:
     name, _, header = word.partition(":")

@@ -200,6 +200,8 @@ static void sim_row(sim *s, uint32_t pool, const fleet_batch *b, uint32_t i, uin
         test_fail(s->t, __FILE__, __LINE__, "a row of a request that has ended");
         return;
     }
+    if (!(fleet_table_slot(s->table, row.slot)->flags & FLEET_SLOT_RUNNING))
+        test_fail(s->t, __FILE__, __LINE__, "a row of a request that does not run");
     if (!j->started) j->started = 1, j->first_row = s->now;
     if (j->runs[row.position][layer]++)
         test_fail(s->t, __FILE__, __LINE__, "layer %u of position %u is computed twice", layer,

@@ -99,7 +99,11 @@ static inline int setting_get(uint32_t i, uint32_t few, setting *s)
     if (shape >= TEST_SHAPES) return 0;
     (void)k;
     s->topology = topology_of(test_shapes[shape], s->schedule);
-    s->placement = (fleet_placement)(FLEET_PLACEMENT_LINEAR + shape % 3);
+    {
+        static const fleet_placement placements[] = {
+            FLEET_PLACEMENT_LINEAR, FLEET_PLACEMENT_ROTATED, FLEET_PLACEMENT_RANDOM};
+        s->placement = placements[shape % 3];
+    }
 #endif
     return 1;
 }

@@ -70,11 +70,11 @@ FLEET_C_END
 #include <time.h>
 #include <unistd.h>
 
+/* The runtime's names. */
 #if defined(FLEET_CUDA)
 #define FLEETI_IPC_RT(name) cuda##name
 #define FLEETI_IPC_ALLOC(region, bytes) cudaMalloc(region, bytes)
-#elif defined(                                                                                     \
-    FLEET_HIP) /* other GPUs see the stores of a running kernel in fine-grained memory only */
+#elif defined(FLEET_HIP) /* other GPUs see stores of a running kernel in fine-grained memory */
 #define FLEETI_IPC_RT(name) hip##name
 #define FLEETI_IPC_ALLOC(region, bytes)                                                            \
     hipExtMallocWithFlags(region, bytes, hipDeviceMallocFinegrained)

@@ -85,6 +85,7 @@ static void run_by_hand(test_run *t, fleet_host_engine engine, fleet_scope scope
                         uint32_t levels, uint32_t first)
 {
     cube_events events;
+    fleet_events *how_counted = &events.events;
     hand h;
     fleet_topology topology;
     fleet_kernel_desc d = fleet_kernel_desc_default();
@@ -115,24 +116,24 @@ static void run_by_hand(test_run *t, fleet_host_engine engine, fleet_scope scope
         }
     events.a = scope == FLEET_SCOPE_CHIPLET ? chiplets : 1;
     events.b = 2, events.c = 3;
-    events.events.target = scope == FLEET_SCOPE_CHIPLET ? 2 : blocks;
-    events.events.chiplets = levels == 2 ? chiplets : 0;
-    events.events.share = 2;
+    how_counted->target = scope == FLEET_SCOPE_CHIPLET ? 2 : blocks;
+    how_counted->chiplets = levels == 2 ? chiplets : 0;
+    how_counted->share = 2;
     bytes = cube_events_bytes(&events);
-    CHECK_INT(bytes, events.a * 6 * (1 + events.events.chiplets) * FLEET_CACHE_LINE_BYTES);
+    CHECK_INT(bytes, events.a * 6 * (1 + how_counted->chiplets) * FLEET_CACHE_LINE_BYTES);
     initial = (uint32_t *)calloc(1, bytes);
     CHECK(initial);
     for (k = 0; k < bytes / FLEET_CACHE_LINE_BYTES;
          k++) /* as `first` epochs would have left them */
-        initial[k * 32] = first * (k % (1 + events.events.chiplets) ? 2 : events.events.target);
+        initial[k * 32] = first * (k % (1 + how_counted->chiplets) ? 2 : how_counted->target);
     if (scope == FLEET_SCOPE_SYSTEM) {
         CHECK_STATUS(fleet_pinned_alloc(&pinned, &device, bytes), FLEET_OK);
         memcpy(pinned, initial, bytes);
-        events.events.words = (uint32_t *)device;
+        how_counted->words = (uint32_t *)device;
     } else {
         CHECK_STATUS(fleet_device_alloc(&memory, bytes), FLEET_OK);
         CHECK_STATUS(fleet_to_device(memory, initial, bytes, NULL), FLEET_OK);
-        events.events.words = (uint32_t *)memory;
+        how_counted->words = (uint32_t *)memory;
     }
     CHECK_STATUS(fleet_device_alloc(&words, (size_t)blocks * 256 * 4 + sizeof counts), FLEET_OK);
     CHECK_STATUS(fleet_device_clear(words, (size_t)blocks * 256 * 4 + sizeof counts, NULL),

@@ -139,7 +139,7 @@ static const field session_fields[] = {
     S(plan.bindings[0].value, "symbol n", TASKS, TASKS),
     S(plan.n_buckets, "buckets", 0, FLEET_MAX_SYMBOLS),
     S(plan.max_work, "max_work", 0, FLEET_MAX_WORK),
-    S(state.placement, "placement", 0, FLEET_PLACEMENT_RANDOM),
+    S(state.placement, "placement", FLEET_PLACEMENT_DEFAULT, FLEET_PLACEMENT_RANDOM),
     S(state.seed, "seed", 1, 0),
     S(state.first_epoch, "first_epoch", 0, 0),
     S(state.spare, "spare", 0, INT32_MAX),

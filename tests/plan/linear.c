@@ -451,6 +451,11 @@ static void rates(test_run *t)
         for (j = 0; j < 3; j++) CHECK(r.flop_per_s[j] > 1e13 && r.flop_per_s[j] < 1e16);
         CHECK(r.flop_per_s[0] >= r.flop_per_s[1] && r.flop_per_s[1] > r.flop_per_s[2]);
     }
+#define CHECK_RATES(chip, hbm, one, two, four)                                                     \
+    r = fleet_rates_preset(FLEET_##chip);                                                          \
+    CHECK_NEAR(r.hbm_bytes_per_s, (hbm)*1e12);                                                     \
+    CHECK_NEAR(r.flop_per_s[2], (four)*1e12);
+    FLEET_RATES_LIST(CHECK_RATES)
     r = fleet_rates_preset(FLEET_CHIP_COUNT);
     CHECK(r.hbm_bytes_per_s == 0);
 }

@@ -204,6 +204,9 @@ static void eight_arrivals_per_event(test_run *t)
         CHECK_INT(stats.local_signals, 8 * workers * 5);
         CHECK_INT(stats.acquires, 8 * workers * 4); /* the sources acquire the previous step */
         CHECK_INT(stats.tasks[FLEET_LEVEL_DEVICE], 4);
+        CHECK_INT(stats.descs, plan->n_descs);
+        CHECK_INT(stats.shortest_queue, 5); /* four slices and the end of the step */
+        CHECK_INT(stats.longest_queue, 5);
         fleet_plan_free(plan);
     }
     fleet_graph_destroy(g);
@@ -800,10 +803,16 @@ static void presets(test_run *t)
     CHECK_INT(h.chiplets, 1);
     CHECK_INT(h.units[0], 132);
     CHECK_INT(h.private_l2, 0);
+#define CHECK_PRESET(chip, x, u, wave, lds, l2, llc, private)                                      \
+    CHECK_TEXT(fleet_topology_preset(FLEET_##chip).name, #chip);                                   \
+    CHECK_INT(fleet_topology_preset(FLEET_##chip).units[(x)-1], u);
+    FLEET_TOPOLOGY_LIST(CHECK_PRESET)
     CHECK_INT(fleet_topology_preset(FLEET_CHIP_COUNT).chiplets, 0);
     CHECK_INT(fleet_topology_make(3, 5).units[2], 5);
-    CHECK_INT(strcmp(fleet_status_name(FLEET_ERROR_MAP), "FLEET_ERROR_MAP"), 0);
-    CHECK_TEXT(fleet_status_text(FLEET_ERROR_CYCLE), "cycle");
+#define CHECK_A_STATUS(code, text)                                                                 \
+    CHECK_INT(strcmp(fleet_status_name(code), #code), 0);                                          \
+    CHECK_INT(strcmp(fleet_status_text(code), text), 0);
+    FLEET_STATUS_LIST(CHECK_A_STATUS)
     CHECK_TEXT(fleet_status_text(FLEET_STATUS_COUNT), "not a status");
 }
 

@@ -313,6 +313,22 @@ static void einsum_strings(test_run *t)
     }
 }
 
+/* A state has a pointer for each run-time tensor. */
+static void tensors(test_run *t)
+{
+    journal j;
+    fleet_graph *g = graph(&j);
+    fleet_grid x = fleet_call_device(g, "x", 0, ONE, 0);
+    char name[16];
+    int i;
+    for (i = 0; i <= FLEET_MAX_TENSORS; i++) {
+        CHECK_INT(fleet_graph_status(g), FLEET_OK);
+        snprintf(name, sizeof name, "t%d", i);
+        fleet_runtime_tensor(g, name, ONE, x);
+    }
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "run-time tensor t256: a graph has at most 256 of them");
+}
+
 static void maps(test_run *t)
 {
     journal j;
@@ -1457,6 +1473,7 @@ static void list(test_run *t)
     TEST(handles);
     TEST(handles_of_another_graph);
     TEST(einsum_strings);
+    TEST(tensors);
     TEST(maps);
     TEST(maps_out_of_shape);
     TEST(counts);
