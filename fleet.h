@@ -568,16 +568,16 @@ typedef struct fleet_overheads {
     float dynamic_task, dynamic_hop; /* from a ready queue */
 } fleet_overheads;
 
-typedef struct fleet_binding {
+typedef struct fleeti_binding {
     uint32_t symbol;
     int64_t value;
-} fleet_binding;
+} fleeti_binding;
 
-typedef struct fleet_buckets {
+typedef struct fleeti_buckets {
     uint32_t symbol;
     uint32_t count;
     const int64_t *values;
-} fleet_buckets;
+} fleeti_buckets;
 
 typedef struct fleet_plan_desc {
     fleet_topology topology; /* default: the preset MI300X */
@@ -613,10 +613,10 @@ typedef struct fleet_plan_desc {
     uint32_t early_push;
     fleet_overheads costs; /* for AUTO; default: as measured on an H200 */
     /* fleet_bind_at_build appends to these. Default 0 */
-    fleet_binding bindings[FLEET_MAX_SYMBOLS];
+    fleeti_binding bindings[FLEET_MAX_SYMBOLS];
     uint32_t n_bindings;
     /* fleet_buckets_at_build appends to these. */
-    fleet_buckets buckets[FLEET_MAX_SYMBOLS];
+    fleeti_buckets buckets[FLEET_MAX_SYMBOLS];
     /* default 0: powers of two, and the symbol's max. If the buckets of all symbols together were more than
        FLEET_MAX_BUCKETS, every second one is left out of those by default, from the longest list first, until they fit:
        1, 4, 16 ... */
@@ -2961,7 +2961,7 @@ void fleet_buckets_at_build(fleet_plan_desc *desc, fleet_dim symbol, const int64
 {
     if (!desc) return;
     if (desc->n_buckets < FLEET_MAX_SYMBOLS) {
-        fleet_buckets *list = &desc->buckets[desc->n_buckets];
+        fleeti_buckets *list = &desc->buckets[desc->n_buckets];
         list->symbol = symbol.mul == 1 && symbol.add == 0 && symbol.div == 1 ? symbol.symbol : 0;
         list->values = values;
         list->count = count;
@@ -3071,7 +3071,7 @@ static fleet_status fleeti_fill_buckets(fleeti_build *b, fleeti_bucketing *all)
                              "plan: n_buckets is %u, at most %d", desc->n_buckets,
                              FLEET_MAX_SYMBOLS);
     for (i = 0; i < desc->n_buckets; i++) {
-        const fleet_buckets *list = &desc->buckets[i];
+        const fleeti_buckets *list = &desc->buckets[i];
         const fleeti_symbol_def *def;
         s = fleeti_symbol_number(b->g, list->symbol) - 1u;
         if (s >= n || !all->at_launch[s] || (list->count && !list->values))
