@@ -640,7 +640,8 @@ void fleet_bind_at_build(fleet_plan_desc *desc, fleet_dim symbol, int64_t value)
 void fleet_buckets_at_build(fleet_plan_desc *desc, fleet_dim symbol, const int64_t *values,
                             uint32_t count);
 
-/* A plan is one block of plain data without pointers, so that it can be copied anywhere, to a file too. */
+/* A plan is one block of plain data without pointers, so that it can be copied anywhere, to a file too. Programs may
+   read what stands first in struct fleet_plan (>>layout): bytes, schedule, chiplets, workers, n_tasks, ... */
 typedef struct fleet_plan fleet_plan;
 
 /* Builds a plan. On success *out is a block from FLEET_MALLOC, which the caller frees with fleet_plan_free. On
@@ -686,8 +687,7 @@ fleet_plan_stats fleet_plan_get_stats(const fleet_plan *plan);
    snprintf does. */
 size_t fleet_plan_report(const fleet_plan *plan, char *text, size_t bytes);
 
-/* The plan of bucket i of plan->n_buckets, ascending; the last one is the plan itself. It is in the same block.
-   Null if there is none. */
+/* The plan of bucket i, ascending; the last one is the plan itself. It is in the same block. Null if there is none. */
 const fleet_plan *fleet_plan_bucket(const fleet_plan *plan, uint32_t i);
 /* The index of the event tensor of that name, or -1. */
 int32_t fleet_plan_event(const fleet_plan *plan, const char *name);
@@ -716,11 +716,12 @@ struct fleet_plan {
     uint64_t bytes;    /* of the whole block */
     uint64_t checksum; /* of the whole block with this field as 0: against accidents, not forgery */
     uint32_t schedule; /* fleet_schedule; DYNAMIC if any grid is */
-    uint32_t chiplets;
+    uint32_t chiplets; /* of all ranks */
     uint32_t workers[FLEET_MAX_CHIPLETS];     /* W of each chiplet, without the scheduler */
     uint32_t worker_base[FLEET_MAX_CHIPLETS]; /* number of the chiplet's first worker */
-    uint32_t total_workers;
-    uint32_t n_tasks;  /* tasks of the graph (a device-task is one) */
+    uint32_t total_workers;                   /* of all chiplets */
+    uint32_t n_tasks;                         /* tasks of a step (a device-task is one) */
+    /* The rest is private. */
     uint32_t n_queues; /* STATIC: one per worker; CHIPLET: per chiplet; DYNAMIC: both */
     uint32_t n_descs;  /* fleet_task entries, step ends included */
     uint32_t n_waits, n_notifies;

@@ -99,17 +99,18 @@ typedef struct fleet_ctx {
     uint32_t step;              /* of this launch, from 0 on */
     uint32_t task;              /* id in the graph */
     uint32_t lds_bytes;
-    void *lds;      /* dynamic LDS of the group; a wavefront-task has its wave's share */
-    uint32_t group; /* FLEET_BLOCK, or FLEET_WAVE in a wavefront-task */
-    uint32_t grid;  /* index in the plan */
+    void *lds;           /* dynamic LDS of the group; a wavefront-task has its wave's share */
+    uint32_t group;      /* FLEET_BLOCK, or FLEET_WAVE in a wavefront-task */
+    uint32_t grid;       /* index in the plan */
+    void *registers;     /* FLEET_DISPATCH_WITH_REGISTERS */
+    uint32_t prefetched; /* 1: the task's prefetch has run */
+    /* The rest is private. */
     fleeti_thread self;
     fleeti_pipeline pipeline;
     uint32_t pipeline_tag;
     /* 1: the next two say where the task's stages begin; 0: not known yet */
     uint32_t pipeline_located;
     uint32_t pipeline_stage, pipeline_use;
-    void *registers;     /* FLEET_DISPATCH_WITH_REGISTERS */
-    uint32_t prefetched; /* 1: the task's prefetch has run */
 } fleet_ctx;
 
 /* A barrier of the threads that run the task. Use it in tiles: where the workgroup has a weight pipeline, its
@@ -333,9 +334,12 @@ typedef struct fleet_state_desc {
 
 fleet_state_desc fleet_state_desc_default(void);
 
-/* Counters, epoch, mailboxes and failure records of one run at a time. Private fields. Like an image it is a handle
-   without pointers to itself, and may be moved or returned by value; only one copy of it may be used and freed. */
+/* Counters, epoch, mailboxes and failure records of one run at a time. Like an image it is a handle without pointers to
+   itself, and may be moved or returned by value; only one copy of it may be used and freed. */
 typedef struct fleet_state {
+    /* why the last call that makes, binds or launches it was refused; empty if it was not */
+    char message[192];
+    /* The rest is private. */
     fleet_image image; /* a copy, which owns nothing */
     char *device;      /* device memory of fleet_state_bytes */
     /* pinned memory of fleet_state_host_bytes, and its device address */
@@ -351,7 +355,6 @@ typedef struct fleet_state {
     uint32_t tiles, tiles_grid;
     size_t running, mailboxes, chiplet_of, counters, rings, shapes; /* offsets in device */
     size_t failures, system;                                        /* offsets in host */
-    char message[192]; /* why the last fleet_bind or launch was refused; for the report */
 } fleet_state;
 
 size_t fleet_state_bytes(const fleet_plan *plan);

@@ -16,6 +16,9 @@
 #   loops      Each loop of device code counts ("for" with a condition and a step, and no poll in the condition), or says in
 #              a comment "bounded by" what, or has a number of a table LOOPS ("loop 3"; of fleet_device.h or of a part), which names
 #              its function, what ends it, and the test that ends the run inside of it.
+#   private    No example uses a private name (fleeti_, FLEETI_), nor a field that is private: one after the words "is private" in
+#              its struct, or of a struct in a section that is not public. A part may, since no other way leads to fences and to
+#              records of a plan: PRIVATE_NAMES says how many of the three headers' names each has.
 #   unused     Every public name (fleet_, FLEET_, but for enum types) of headers and parts occurs in an example, a test or
 #              a benchmark, whole or pasted from two words.
 #   words      No comment and no message speaks of threads and kernels as of people (nobody, whoever), or has a word for
@@ -34,6 +37,7 @@ CORE = ("fleet.h", "fleet_device.h", "fleet_sched.h")
 PLATFORM_TESTS = 10
 BACKENDS = ("amd", "nvidia", "host")
 PARTS = sorted(glob.glob("examples/parts/*.h"))
+PRIVATE_NAMES = {"fleet_calibrate": 2, "fleet_linear": 5, "fleet_server": 38, "fleet_trace": 23}  # at most
 
 text = {name: open(name).read().split("\n") for name in [*LINES, *PARTS]}
 findings = []
@@ -264,8 +268,55 @@ def check_core(_):
                     found(part, i, f"the three headers have the name {name}")
 
 
-checks = {"core": check_core, "loops": check_loops, "words": check_words, "sections": check_sections, "public": check_public, "platform": check_platform, "contract": check_contract, "unused": check_unused}
-of_all = ("core", "platform", "contract", "loops")  # checks of all headers at once
+PRIVATE = r"\b(?:fleeti|FLEETI)_\w+"
+
+
+def bare(code):
+    """Without comments, but for those that say what is private; lines stay."""
+    return re.sub(r"/\*.*?\*/", lambda m: re.sub(r"[^\n]", "", m.group()) + "/*private*/" * ("is private" in m.group()),
+                  code, flags=re.S)
+
+
+def check_private(_):
+    """A field is looked up in the types with which the file itself declares the variable, or any file the member."""
+    core = set(re.findall(PRIVATE, bare("\n".join(line for header in CORE for line in text[header]))))
+    for part in PARTS:
+        used = core & set(re.findall(PRIVATE, bare("\n".join(text[part]))))
+        if len(used) > (most := PRIVATE_NAMES.get(part[len("examples/parts/"):-2], 0)):
+            found(part, 1, f"{len(used)} private names of the three headers, at most {most}: {' '.join(sorted(used))}")
+    examples = {p: bare(open(p).read()) for p in glob.glob("examples/**/*.[ch]", recursive=True)
+                if p not in PARTS and "/build/" not in p}
+    sections = [("public", code) for code in examples.values()]
+    for header in text:
+        for (tag, begin), (_, end) in zip(banners(header), banners(header)[1:] + [("", len(text[header]) + 1)]):
+            sections.append(("public" if tag in LINES.get(header, {"public": 0}) else tag, bare("\n".join(text[header][begin:end - 1]))))
+    declared = r"\b([a-z]\w*)(?: const)? \**(\w+)(?=[;,)=\[]| =)"
+    private, public, members = {}, {}, {}
+    for tag, code in sections:
+        for name, body in re.findall(r"^(?:typedef )?struct (\w+) \{\n(.*?)^\}", code, re.M | re.S):
+            before, mark, after = body.partition("/*private*/")
+            if not mark and tag != "public":
+                before, after = "", body
+            for fields, part in ((public, before), (private, after)):
+                fields[name] = set(re.findall(r"(\w+)(?:\[[^;,]*\])?(?: : \d+)?[;,]", part))
+            for kind, member in re.findall(declared, before):
+                members.setdefault(member, set()).add(kind)
+    for path, code in examples.items():
+        variables = {}
+        for kind, name in re.findall(declared, code):
+            variables.setdefault(name, set()).add(kind)
+        for i, line in enumerate(code.split("\n"), 1):
+            for name in re.findall(PRIVATE, line):
+                found(path, i, f"the private name {name}")
+            for m in re.finditer(r"\b(\w+)(?:\[[^\]]*\])?(?:->|\.)(?=(\w+))", line):
+                name, field = m.groups()
+                kinds = (members if line[:m.start()].endswith(("->", ".")) else variables).get(name, set()) & private.keys()
+                if any(field in private[kind] for kind in kinds) and not any(field in public[kind] for kind in kinds):
+                    found(path, i, f"{name}.{field} is private")
+
+
+checks = {"core": check_core, "private": check_private, "loops": check_loops, "words": check_words, "sections": check_sections, "public": check_public, "platform": check_platform, "contract": check_contract, "unused": check_unused}
+of_all = ("core", "private", "platform", "contract", "loops")  # checks of all headers at once
 for word in sys.argv[1:] or checks:
     name, _, header = word.partition(":")
     if name not in checks or (header and header not in text):
