@@ -1,9 +1,12 @@
 /* Included before a program that knows nothing of it: its launches run in the chiplet-memory model, from the seed
    FLEET_TEST_SEED. The implementation is an object that all of them share: the program is told that it has it. */
+#define _POSIX_C_SOURCE 200809L /* which programs ask for, after what stands here */
 #include "fleet_sched.h"
 #define FLEETI_IMPLEMENTED
 #define FLEETI_DEVICE_IMPLEMENTED
 #define FLEETI_SCHED_IMPLEMENTED
+#define FLEETI_LINEAR_IMPLEMENTED
+#define FLEETI_SERVER_IMPLEMENTED
 
 #include <stdlib.h>
 #include <string.h>
