@@ -160,7 +160,7 @@ FLEET_C_BEGIN
     X(FLEET_ERROR_PEER_TIMEOUT, "another rank has not started or not notified in time")            \
     X(FLEET_ERROR_PEER_FAILED, "another rank has failed")                                          \
     X(FLEET_ERROR_PEER_PLAN, "another rank has another plan")                                      \
-    X(FLEET_ERROR_REQUEST, "the server has no such request: it has ended, or is another server's")
+    X(FLEET_ERROR_GONE, "what the call names has ended, or is of another owner")
 
 #define FLEETI_STATUS_ENUM(code, text) code,
 typedef enum fleet_status { FLEET_STATUS_LIST(FLEETI_STATUS_ENUM) FLEET_STATUS_COUNT } fleet_status;

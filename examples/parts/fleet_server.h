@@ -297,10 +297,10 @@ typedef struct fleet_server_event {
    one. A thread that is suspended, or ends, in this call keeps back its own event alone. */
 uint32_t fleet_server_poll(fleet_server *server, fleet_server_event *event);
 /* Gives an event's room back. A request with desc.events tokens that were not released pauses; no
-   other one does. FLEET_ERROR_ARGUMENT: all that was read has been released. FLEET_ERROR_REQUEST:
+   other one does. FLEET_ERROR_ARGUMENT: all that was read has been released. FLEET_ERROR_GONE:
    as below. */
 fleet_status fleet_server_release(fleet_server *server, const fleet_server_event *event);
-/* Asks for a request's end. FLEET_ERROR_REQUEST: it has ended, or is another server's. */
+/* Asks for a request's end. FLEET_ERROR_GONE: it has ended, or is another server's. */
 fleet_status fleet_server_cancel(fleet_server *server, uint64_t id);
 /* Ends the launch: when all requests have ended (drain 1), or now, and then they are cancelled. */
 void fleet_server_stop(fleet_server *server, uint32_t drain);
@@ -3187,7 +3187,7 @@ fleet_status fleet_server_cancel(fleet_server *s, uint64_t id)
 {
     fleeti_desk_slot *desk = fleeti_slot_of_id(s, id);
     uint32_t was;
-    if (!desk) return FLEET_ERROR_REQUEST;
+    if (!desk) return FLEET_ERROR_GONE;
     was = __atomic_load_n(&desk->cancelled, __ATOMIC_RELAXED);
     /* Generations only grow, by steps that wrap: a late cancel does not undo that of a newer
        request. */
@@ -3300,13 +3300,13 @@ fleet_status fleet_server_release(fleet_server *s, const fleet_server_event *eve
     uint64_t was;
     if (!s || !event) return FLEET_ERROR_NULL;
     if (event->kind != FLEET_EVENT_TOKEN) return FLEET_OK;
-    if (!(desk = fleeti_slot_of_id(s, event->id))) return FLEET_ERROR_REQUEST;
+    if (!(desk = fleeti_slot_of_id(s, event->id))) return FLEET_ERROR_GONE;
     tokens = fleeti_desk_tokens(__atomic_load_n(&desk->state, __ATOMIC_RELAXED));
     was = __atomic_load_n(&desk->released, __ATOMIC_RELAXED);
     /* The generation is in the word: a late release gives no room to a newer request. Pair:
        fleeti_send. */
     do {
-        if (was >> 32 != event->id >> 32) return FLEET_ERROR_REQUEST;
+        if (was >> 32 != event->id >> 32) return FLEET_ERROR_GONE;
         /* The ring has room for what has not been read. */
         if ((uint32_t)was >= tokens) return FLEET_ERROR_ARGUMENT;
     } while (!__atomic_compare_exchange_n(&desk->released, &was, was + 1, 0, __ATOMIC_RELAXED,

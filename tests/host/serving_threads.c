@@ -178,7 +178,7 @@ static void thread_that_is_suspended_until_a_reset(test_run *t)
     fleeti_desk_move(desk, generation, FLEETI_DESK_TAKEN, FLEETI_DESK_SUBMITTED);
     fleeti_desk_move(desk, generation, FLEETI_DESK_SUBMITTED, FLEETI_DESK_LEFT);
     CHECK_INT(fleet_server_poll(&s, &e), 0);
-    CHECK_INT(fleet_server_cancel(&s, id), FLEET_ERROR_REQUEST);
+    CHECK_INT(fleet_server_cancel(&s, id), FLEET_ERROR_GONE);
     fleeti_free_slot(desk, generation);
     CHECK_INT(fleet_server_reset(&s, NULL), FLEET_OK);
     fleet_server_free(&s);
@@ -298,21 +298,21 @@ static void id_of_another_server_or_request_is_refused(test_run *t)
     CHECK_INT(submit(&a, FLEET_PROACTIVE, 2, &of_a), FLEET_OK);
     CHECK_INT(submit(&b, FLEET_PROACTIVE, 2, &of_b), FLEET_OK);
     CHECK(of_a != of_b);
-    CHECK_INT(fleet_server_cancel(&b, of_a), FLEET_ERROR_REQUEST);
-    CHECK_INT(fleet_server_cancel(&b, 0), FLEET_ERROR_REQUEST);
-    CHECK_INT(fleet_server_cancel(&b, of_b + 1), FLEET_ERROR_REQUEST);
-    CHECK_INT(fleet_server_cancel(&b, ~(uint64_t)0), FLEET_ERROR_REQUEST);
+    CHECK_INT(fleet_server_cancel(&b, of_a), FLEET_ERROR_GONE);
+    CHECK_INT(fleet_server_cancel(&b, 0), FLEET_ERROR_GONE);
+    CHECK_INT(fleet_server_cancel(&b, of_b + 1), FLEET_ERROR_GONE);
+    CHECK_INT(fleet_server_cancel(&b, ~(uint64_t)0), FLEET_ERROR_GONE);
     CHECK_INT(launch_for(&a, 4), FLEET_OK);
     CHECK_INT(fleet_server_poll(&a, &e), 1);
-    CHECK_INT(fleet_server_release(&b, &e), FLEET_ERROR_REQUEST);
+    CHECK_INT(fleet_server_release(&b, &e), FLEET_ERROR_GONE);
     CHECK_INT(fleet_server_release(&a, &e), FLEET_OK);
     CHECK_INT(launch_for(&b, 4), FLEET_OK);
     for (; fleet_server_poll(&b, &e); n++) CHECK(e.id == of_b && e.kind != FLEET_EVENT_CANCELLED);
     CHECK_INT(n, 3);
-    CHECK_INT(fleet_server_cancel(&b, of_b), FLEET_ERROR_REQUEST); /* it has ended */
+    CHECK_INT(fleet_server_cancel(&b, of_b), FLEET_ERROR_GONE); /* it has ended */
     CHECK_INT(submit(&b, FLEET_PROACTIVE, 2, &again), FLEET_OK);
     CHECK_INT((uint32_t)again, (uint32_t)of_b);
-    CHECK_INT(fleet_server_cancel(&b, of_b), FLEET_ERROR_REQUEST);
+    CHECK_INT(fleet_server_cancel(&b, of_b), FLEET_ERROR_GONE);
     CHECK_INT(fleet_server_cancel(&b, again), FLEET_OK);
     fleet_server_free(&a), fleet_server_free(&b);
 }
@@ -435,7 +435,7 @@ static void *cancels(void *argument)
         const uint32_t n = __atomic_load_n(&s->submitted, __ATOMIC_ACQUIRE);
         const uint64_t id = n ? __atomic_load_n(&s->ids[draw(&w->random, n)], __ATOMIC_ACQUIRE) : 0;
         if (id && !draw(&w->random, 3)) fleet_server_cancel(&s->server, id);
-        if (id && fleet_server_cancel(&s->other, id) != FLEET_ERROR_REQUEST)
+        if (id && fleet_server_cancel(&s->other, id) != FLEET_ERROR_GONE)
             __atomic_store_n(&s->cancelled_foreign, 1, __ATOMIC_RELAXED);
         sched_yield();
     }
