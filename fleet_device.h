@@ -61,6 +61,7 @@
        after, each with its own wait. On NVIDIA and the CPU orders are part of the operations: acq_rel RMWs, release stores
        and acquire loads; write-back and invalidate do nothing there. Names that both kinds share say what a step does
        (drain, write back, invalidate, poll, add an arrival), not an order that only one of them has.
+       Headers of examples/parts have tables of their own, with the numbers that are missing here.
        The last line of an edge lists what fails without it. A: tests/isa/mutants.py, by the name of the mutant. M: the bugs
        of tests/host/memory_model.sh. N: tests/isa/nvidia.py. S: the broken twins of tests/model.
 
@@ -333,9 +334,9 @@ typedef uint32_t *fleeti_lds;
 
 #endif
 
-/* Where all numbers that wrap begin: of tasks, uses of stages, entries of mailboxes and rings, messages, requests, turns of
-   pools, and by default of epochs. A test begins them shortly before they wrap, and sets this in all files alike; a multiple
-   of 16. */
+/* Where all numbers that wrap begin: of tasks, uses of stages, entries of mailboxes and rings, by default of epochs, and
+   those of examples/parts. A test begins them shortly before they wrap, and sets this in all files alike; a multiple of
+   16. */
 #if !defined(FLEETI_TEST_START)
 #define FLEETI_TEST_START 0u
 #endif
@@ -1036,9 +1037,8 @@ FLEET_DEVICE void fleeti_add_arrival_system(uint32_t *at, uint32_t value);
    fleet_store_relaxed_device or _system. */
 FLEET_DEVICE void fleeti_publish_device(uint32_t *at, uint32_t value);
 FLEET_DEVICE void fleeti_publish_system(uint32_t *at, uint32_t value);
-/* An ordinary store of a word of a message. A host thread whose pop comes too late may load the word meanwhile, and drops
-   what it has loaded. */
-FLEET_DEVICE void fleeti_message_put(uint32_t *at, uint32_t value);
+/* An ordinary store of a word that a host thread may load meanwhile: it drops what it has loaded. */
+FLEET_DEVICE void fleeti_store_racing(uint32_t *at, uint32_t value);
 /* Orders what a scheduler observed before what it posts next. */
 FLEET_DEVICE void fleeti_post_order(void);
 FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value);
@@ -1368,7 +1368,7 @@ FLEET_DEVICE void fleeti_publish_system(uint32_t *at, uint32_t value)
     fleeti_drain();
     fleet_store_relaxed_system(at, value);
 }
-FLEET_DEVICE void fleeti_message_put(uint32_t *at, uint32_t value)
+FLEET_DEVICE void fleeti_store_racing(uint32_t *at, uint32_t value)
 {
     *at = value;
 }
@@ -2156,7 +2156,7 @@ FLEETI_PTX_STORE(fleet_store_relaxed_device, "st.relaxed.gpu.global.u32")
 FLEETI_PTX_STORE(fleet_store_relaxed_system, "st.relaxed.sys.global.u32")
 FLEETI_PTX_STORE(fleeti_publish_device, "st.release.gpu.global.u32")
 FLEETI_PTX_STORE(fleeti_publish_system, "st.release.sys.global.u32")
-FLEET_DEVICE void fleeti_message_put(uint32_t *at, uint32_t value)
+FLEET_DEVICE void fleeti_store_racing(uint32_t *at, uint32_t value)
 {
     *at = value;
 }
@@ -3056,7 +3056,7 @@ FLEET_DEVICE void fleeti_publish_system(uint32_t *at, uint32_t value)
 {
     fleeti_publish_device(at, value);
 }
-FLEET_DEVICE void fleeti_message_put(uint32_t *at, uint32_t value)
+FLEET_DEVICE void fleeti_store_racing(uint32_t *at, uint32_t value)
 {
     __atomic_store_n(at, value, __ATOMIC_RELAXED);
 }

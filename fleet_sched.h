@@ -718,10 +718,10 @@ FLEET_C_END
 /* ---- two plans in one launch ----------------------------------------------------------------- */
 
 /* A launch of a state runs a second plan too, if another state is beside it:
-       fleet_state_create(&decode, &decode_image, NULL, stream);
-       desc.beside = &decode;
-       fleet_state_create(&prompts, &prompts_image, &desc, stream);
-       fleet_launch(&prompts, &launch, kernel, args);
+       fleet_state_create(&second, &second_image, NULL, stream);
+       desc.beside = &second;
+       fleet_state_create(&first, &first_image, &desc, stream);
+       fleet_launch(&first, &launch, kernel, args);
    The launch's own plan is that of pool 0 and runs on the first chiplets; that of the state beside is pool 1 and runs on
    the chiplets after them, which its plan numbers from 0 too. Each pool has steps, epochs and symbols of its own, and ends
    after the launch's number of steps or by its own fleet_finish. Both have the launch's kernel, arguments and descriptor;

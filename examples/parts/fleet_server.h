@@ -855,8 +855,8 @@ FLEET_DEVICE uint32_t fleet_ring_try_push(fleet_ring *ring, const void *messages
     if (!room) return 0;
     fleet_wave_barrier(); /* the messages may be of other lanes */
     for (uint32_t i = lane; i < room * here.words; i += lanes)
-        fleeti_message_put(fleeti_message_slot(&here, first + i / here.words) + 1 + i % here.words,
-                           from[i]);
+        fleeti_store_racing(fleeti_message_slot(&here, first + i / here.words) + 1 + i % here.words,
+                            from[i]);
     /* Edge 26: publishes the messages, which all lanes stored, to the host threads that pop them.
        Pair: the load of the sequence in fleeti_message_next. */
     fleeti_drain();
