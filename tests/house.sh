@@ -16,6 +16,8 @@
 #   loops      Each loop of device code counts ("for" with a condition and a step, and no poll in the condition), or says in
 #              a comment "bounded by" what, or has a number of a table LOOPS ("loop 3"; of fleet_device.h or of a part), which names
 #              its function, what ends it, and the test that ends the run inside of it.
+#   places     The places in the code that .github/CONTRIBUTING.md names, in lists and in the first columns of tables, are there: the
+#              file, and in it the sections (>>tag), and a definition of each name, in the section before it.
 #   private    No example uses a private name (fleeti_, FLEETI_), nor a field that is private: one after the words "is private" in
 #              its struct, or of a struct in a section that is not public. A part may, since no other way leads to fences and to
 #              records of a plan: PRIVATE_NAMES says how many of the three headers' names each has.
@@ -28,6 +30,7 @@ cd "$(dirname "$0")/.."
 exec python3 - "$@" <<'PYTHON'
 import functools
 import glob
+import os
 import re
 import sys
 
@@ -315,8 +318,32 @@ def check_private(_):
                     found(path, i, f"{name}.{field} is private")
 
 
-checks = {"core": check_core, "private": check_private, "loops": check_loops, "words": check_words, "sections": check_sections, "public": check_public, "platform": check_platform, "contract": check_contract, "unused": check_unused}
-of_all = ("core", "private", "platform", "contract", "loops")  # checks of all headers at once
+def check_places(_):
+    places, page = 0, ".github/CONTRIBUTING.md"
+    guide = open(page).read()
+    for found_at in re.finditer(r"^(?:\d+\. (`[^:]*):|\| (`[^|]*) \|)", guide, re.M):
+        line = guide.count("\n", 0, found_at.start()) + 1
+        for place in (found_at.group(1) or found_at.group(2)).split(";"):
+            if not (m := re.match(r"\s*`([\w./]+\.\w+)`(.*)", place, re.S)) or "NAME." in m.group(1):
+                continue  # a command, or the reader's own file
+            places += 1
+            files = [m.group(1)] if os.path.exists(m.group(1)) else glob.glob(f"examples/**/{m.group(1)}", recursive=True)
+            if len(files) != 1:
+                found(page, line, f"{m.group(1)}: {len(files)} such files")
+                continue
+            where, code = files[0], open(files[0]).read()
+            sections = dict(re.findall(r"^/\* ==== >>(\w+)(.*?)(?=^/\* ==== >>|\Z)", code, re.M | re.S), manual="", NAME="")
+            for name, tag in re.findall(r"`(\w+)`|>>(\w+)", m.group(2)):
+                if tag:
+                    where, code = f"{files[0]} >>{tag}", sections.get(tag)
+                if code is None or name and not re.search(rf"^(?:\w|#define ).*\b{name}\b", code, re.M):
+                    found(page, line, f"{where}: no {name or 'such section'}")
+    if places < 50:
+        found(page, 1, f"only {places} places were found")
+
+
+checks = {"core": check_core, "places": check_places, "private": check_private, "loops": check_loops, "words": check_words, "sections": check_sections, "public": check_public, "platform": check_platform, "contract": check_contract, "unused": check_unused}
+of_all = ("core", "places", "private", "platform", "contract", "loops")  # checks of all headers at once
 for word in sys.argv[1:] or checks:
     name, _, header = word.partition(":")
     if name not in checks or (header and header not in text):

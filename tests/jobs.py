@@ -293,7 +293,7 @@ def format(t: Table) -> None:  # pylint: disable=redefined-builtin
     t.check("edges", shell("edges", *HEADERS, *PARTS, *decoder), also=[*HEADERS, *PARTS, *decoder])
     # How the headers are arranged.
     t.check("house", ["bash", "tests/house.sh"], roots=["tests/house.sh"],
-            also=[*HEADERS, *files("examples/*.c", "examples/*/*.[ch]", "examples/*/*/*.h")])
+            also=[".github/CONTRIBUTING.md", *HEADERS, *files("examples/*.c", "examples/*/*.[ch]", "examples/*/*/*.h")])
     t.program("runner", ["python3", "-B", "tests/run_test.py"],
               also=["tests/run_test.py", "tests/run.py", "tests/jobs.py"])
 
