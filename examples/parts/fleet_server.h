@@ -1,4 +1,4 @@
-/* fleet_server.h - a part of fleet v0.2 - takes requests into a launch that stays - MIT licence
+/* fleet_server.h - takes requests into a launch that stays - MIT licence
 
    Host threads submit requests to a launch that is running already. One iteration of the graph is a
    step, and a task of it composes the batch of the next one on the device. The server knows no
@@ -20,10 +20,11 @@
        >>implementation   host code
 
    RECIPE
-       Copy this file to the three headers, and include it where it is used; in one file, which the
-       GPU compiler compiles, after a definition of FLEET_IMPLEMENTATION:
+       Needs fleet_sched.h of the same version, whose private functions it uses. In exactly one
+       source file, which the GPU compiler compiles, define FLEET_IMPLEMENTATION before the include:
+           #define FLEET_IMPLEMENTATION
            #include "fleet_server.h"
-       examples/10_requests.c is a whole program, without a model; examples/qwen3/serving.h serves a
+       examples/10_requests.c is a whole program without a model; examples/qwen3/serving.h serves a
        decoder.
 
    ON THE HOST
@@ -55,7 +56,7 @@
        Other tiles read the batch through fleet_table_batch and fleet_batch_row, and the one that
        chooses tokens calls fleet_row_result.
 
-   PARTS
+   TERMS
        request table   an entry for each request, with its prompt and page table; in device memory
        queues          requests to the device, and events to the host; rings in pinned memory
        batch           what an iteration works on: decode rows, each of which yields a token of
