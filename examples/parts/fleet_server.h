@@ -727,16 +727,16 @@ struct fleet_table {
     fleeti_pool pool[FLEETI_POOLS];
     uint32_t order;            /* of the next arrival */
     uint32_t changes, cancels; /* of the desk, that have been seen */
-    uint32_t
-        news; /* boundaries, and times that something was taken in: what a decision may depend on */
+    /* boundaries, and times that something was taken in: what a decision may depend on */
+    uint32_t news;
     uint32_t stop;       /* FLEETI_STOP_... */
     uint32_t slots_used; /* slots from here on are free */
     uint32_t joined;     /* slots with FLEET_SLOT_JOINED */
-    uint32_t in_phase[FLEET_PHASE_ENDED]
-                     [2];   /* requests by phase and class; not kept for free slots */
+    /* requests by phase and class; not kept for free slots */
+    uint32_t in_phase[FLEET_PHASE_ENDED][2];
     uint32_t pages_used[2]; /* reserved by requests of a class */
-    uint32_t
-        aged_turn; /* 1: the next prompt of an aged request goes before those of reactive ones */
+    /* 1: the next prompt of an aged request goes before those of reactive ones */
+    uint32_t aged_turn;
     float error_sum;
     uint32_t stats_changed; /* since the host got them */
     fleet_server_stats stats;
@@ -2410,8 +2410,8 @@ FLEET_DEVICE uint32_t fleeti_layer_begin(fleet_table *t, uint32_t pool, const fl
     if (!(b->chunk_rows && layer < b->chunk_end) && !fleeti_layer_suspends(t, b, layer)) return 0;
     fleeti_take_in(t, now);
     if (!fleeti_first(t->pool[pool].seen != t->news)) return 0;
-    if (fleeti_first(
-            fleeti_lent(t))) { /* pool 1 has no boundaries, in which a request could decode again */
+    /* While its chiplets are lent pool 1 has no boundaries, in which a request could decode again. */
+    if (fleeti_first(fleeti_lent(t))) {
         fleeti_settle(t, now);
         fleeti_flush(t);
     }
@@ -3066,8 +3066,8 @@ static fleet_status fleeti_check_request(const fleet_server_desc *d, const fleet
 static uint32_t fleeti_take_slot(fleet_server *s, fleet_class priority, uint32_t *generation)
 {
     const uint32_t first = priority == FLEET_REACTIVE ? 0 : s->desc.reactive_requests;
-    for (uint32_t i = first; i < s->desc.requests;
-         i++) { /* the boundary looks at slots up to the last one in use */
+    /* From the first one on: the boundary looks at slots up to the last one in use. */
+    for (uint32_t i = first; i < s->desc.requests; i++) {
         uint64_t *state = &fleeti_desk_slots(s)[i].state;
         uint64_t was = __atomic_load_n(state, __ATOMIC_RELAXED);
         *generation = (uint32_t)(was >> 32) + 1;
