@@ -10,10 +10,11 @@
        >>platform        what each compiler brings
        >>public          what kernels and hosts call
        >>layout          LDS words and types that the backends and the core share
-       >>contract        what each backend defines
+       >>contract        what each backend defines, and what it may
        >>amd             the backends: whole sections, weight pipeline included
        >>nvidia
        >>host
+       >>defaults        what backends have alike
        >>core            notify, wait, weight pipeline, events: the same on every backend
        >>implementation  GPU runtimes and CPU engines, where FLEET_IMPLEMENTATION is defined
 
@@ -867,10 +868,11 @@ typedef struct fleeti_copies fleeti_copies;
 FLEET_DEVICE void fleeti_barrier(fleeti_thread self);
 FLEET_DEVICE uint32_t fleeti_broadcast(fleeti_thread self, uint32_t value, uint32_t word);
 
-/* ==== >>contract: what each backend defines ================================================================= */
+/* ==== >>contract: what each backend defines, and what it may ================================================= */
 
-/* Nothing else stands between the core and the hardware: a new backend is a section that defines all of this, and a
-   branch of >>platform. Constants:
+/* Nothing else stands between the core and the hardware: a new backend is a branch of >>platform
+   and a section that defines the following. It may define more, which is listed at the end of this
+   section, or take that from >>defaults. Constants:
      FLEETI_CLOCK_NS            nanoseconds per tick of fleet_clock_ticks
      FLEETI_ARGS_PRELOAD_BYTES  arguments of up to this size are loaded before the task waits
      FLEETI_SPIN                polls in a row before a wait backs off
@@ -879,28 +881,16 @@ FLEET_DEVICE uint32_t fleeti_broadcast(fleeti_thread self, uint32_t value, uint3
      FLEETI_UNROLLED            before a loop over registers
      FLEETI_LOAD_CYCLES         a load has returned after so many of fleeti_cycles
      FLEETI_LEAST_LANES         the smallest wave
-   Macros:
-     FLEETI_PARK                (type, name): defines const type *name(const type *), which the whole workgroup calls with
-                                equal values; it keeps them where they take no registers
-     FLEETI_PARKED_BYTES        (type): bytes of static LDS that this takes
-     FLEETI_GLOBAL_POINTER      (type): a pointer to what lies in global memory
    Types:
      fleeti_thread              the calling thread in its workgroup, passed from function to function. `has_producer`, a
                                 constant, is 1 where the last wave is a weight pipeline's producer and in no group
-     fleeti_pinned              sixteen words that a whole group holds
      fleeti_async_copy          a copy of 16 bytes to LDS in flight
-     fleeti_copies              the producer's copies in flight
    Public functions (declared above):
-     fleet_thread_id
-     fleet_thread_count
-     fleet_block_id
-     fleet_block_count
      fleet_lane
      fleet_wave_size
      fleet_wave_id
      fleet_wave_count
      fleet_chiplet_id
-     fleet_block_barrier
      fleet_wave_barrier
      fleet_load_relaxed_device
      fleet_load_relaxed_system
@@ -913,16 +903,11 @@ FLEET_DEVICE uint32_t fleeti_broadcast(fleeti_thread self, uint32_t value, uint3
      fleet_load_streaming4
      fleet_load_streaming8
      fleet_load_streaming16
-     fleet_load_streaming64
      fleet_store_nt4
      fleet_store_nt8
      fleet_store_nt16
      fleet_load_coherent4
      fleet_load_coherent8
-     fleet_load_coherent16
-     fleet_view_load_streaming4
-     fleet_view_load_streaming8
-     fleet_view_load_streaming16
      fleet_copy_to_lds
      fleet_copy_wait
      fleet_store_flagged_device
@@ -933,10 +918,6 @@ FLEET_DEVICE uint32_t fleeti_broadcast(fleeti_thread self, uint32_t value, uint3
 
 /* ---- lanes of a wave ---- */
 
-/* Tells the compiler that the value is the same in all lanes. */
-FLEET_DEVICE uint32_t fleeti_uniform(uint32_t value);
-/* The same for an address. */
-FLEET_DEVICE uintptr_t fleeti_uniform_address(const void *at);
 /* Lane 0's value. */
 FLEET_DEVICE uint32_t fleeti_first(uint32_t value);
 /* 1 if the value is not 0 in any lane. */
@@ -944,72 +925,34 @@ FLEET_DEVICE uint32_t fleeti_any(uint32_t value);
 /* A bit for each of the first 32 lanes whose value is not 0. */
 FLEET_DEVICE uint32_t fleeti_ballot(uint32_t value);
 FLEET_DEVICE uint32_t fleeti_shuffle(uint32_t value, uint32_t lane);
-/* The number of bits that are set. */
-FLEET_DEVICE uint32_t fleeti_popcount32(uint32_t bits);
 
 /* ---- the calling thread ---- */
 
-/* The workgroup belongs to this chiplet from now on, where hardware does not decide it. */
-FLEET_DEVICE void fleeti_workgroup_on(uint32_t chiplet);
-/* The workgroup runs the plan of the state beside the launch's from now on. The limits of its waits do not count what the other
-   plan's waves publish (fleeti_limit_clock). */
-FLEET_DEVICE void fleeti_workgroup_beside(void);
-FLEET_DEVICE fleeti_thread fleeti_thread_now(void);
-/* The same, for a value that is kept for a long time. All lanes call it. */
-FLEET_DEVICE fleeti_thread fleeti_thread_kept(void);
-FLEET_DEVICE uint32_t fleeti_thread_index(fleeti_thread self);
 FLEET_DEVICE uint32_t fleeti_thread_wave(fleeti_thread self);
 FLEET_DEVICE uint32_t fleeti_thread_lane(fleeti_thread self);
-/* An offset added to the leader's counter addresses; 0 in every leader. */
-FLEET_DEVICE uint32_t fleeti_leader_offset(fleeti_thread self);
-/* The number of waves that run tasks. */
-FLEET_DEVICE uint32_t fleeti_task_waves(fleeti_thread self);
-/* The wave that polls for its workgroup. */
-FLEET_DEVICE uint32_t fleeti_polling_wave(fleeti_thread self);
 /* The barrier of all waves but the last one, where the last one is a producer. */
 FLEET_DEVICE void fleeti_task_barrier(fleeti_thread self);
-/* A barrier of the waves that run tasks, which returns whether `value` was not 0 in any lane of the polling wave.
-   Between two of these stands another barrier, or fleeti_block_any_rearm. */
-FLEET_DEVICE uint32_t fleeti_block_any(fleeti_thread self, uint32_t value);
-FLEET_DEVICE void fleeti_block_any_rearm(void);
 
 /* ---- LDS ---- */
 
-/* The dynamic LDS of the launch, and the kit's own words. */
-FLEET_DEVICE void *fleeti_dynamic_lds(void);
-FLEET_DEVICE fleeti_lds fleeti_lds_begin(void);
 FLEET_DEVICE fleeti_lds fleeti_lds_of(fleeti_quad *quads);
-/* For loops over code that declares FLEET_LDS, where that allocates at run time: reset frees what was allocated
-   after mark. */
-FLEET_DEVICE size_t fleeti_lds_mark(void);
-FLEET_DEVICE void fleeti_lds_reset(size_t mark);
-FLEET_DEVICE fleeti_lds fleeti_lds_kept(fleeti_lds lds);
 /* Words of LDS, one or four at a time. */
 FLEET_DEVICE uint32_t fleeti_lds_get(fleeti_lds lds, uint32_t word);
 FLEET_DEVICE void fleeti_lds_put(fleeti_lds lds, uint32_t word, uint32_t value);
 FLEET_DEVICE fleeti_quad fleeti_lds_get4(fleeti_lds lds, uint32_t word);
-/* Synchronisation within a workgroup, without a barrier: a release by one wave pairs with an acquire by another, at
-   block scope. order: every wave of the workgroup sees what this wave does to LDS before it and after it in that
-   order. pause: one step of a spin on such a word. */
+/* Synchronisation within a workgroup, without a barrier: a release by one wave pairs with an
+   acquire by another, at block scope. order: every wave of the workgroup sees what this wave does
+   to LDS before it and after it in that order. pause: one step of a spin on such a word. */
 FLEET_DEVICE uint32_t fleeti_lds_acquire(fleeti_lds lds, uint32_t word);
 FLEET_DEVICE void fleeti_lds_release(fleeti_lds lds, uint32_t word, uint32_t value);
 FLEET_DEVICE void fleeti_lds_order(void);
 FLEET_DEVICE fleet_status fleeti_lds_pause(uint32_t *tries);
-/* A copy of 16 bytes from global memory to LDS, by one lane, between aligned addresses. It has landed when the same
-   lane has called end. */
+/* A copy of 16 bytes from global memory to LDS, by one lane, between aligned addresses. It has
+   landed when the same lane has called end. */
 FLEET_DEVICE void fleeti_async_copy_begin(fleeti_async_copy *copy, fleeti_lds lds, uint32_t word,
                                           const void *from);
 FLEET_DEVICE void fleeti_async_copy_end(const fleeti_async_copy *copy, fleeti_lds lds,
                                         uint32_t word);
-/* A load of a word of device memory whose value is needed much later, by all lanes of a wave, each time the same
-   word. The word is the first of sixteen aligned bytes. */
-FLEET_DEVICE void fleeti_deferred_begin(fleeti_thread self, uint32_t *deferred, const uint32_t *at);
-FLEET_DEVICE uint32_t fleeti_deferred_end(fleeti_thread self, const uint32_t *deferred);
-/* Sixteen words for a whole group, from LDS of the workgroup or from memory that does not change. put: by one wave. */
-FLEET_DEVICE fleeti_pinned fleeti_pinned_from_lds(fleeti_lds lds, uint32_t word);
-FLEET_DEVICE fleeti_pinned fleeti_pinned_from_memory(const void *from);
-FLEET_DEVICE uint32_t fleeti_pinned_word(fleeti_pinned pinned, uint32_t i);
-FLEET_DEVICE void fleeti_pinned_put(fleeti_pinned pinned, fleeti_lds lds, uint32_t word);
 
 /* ---- order and counters ---- */
 
@@ -1022,63 +965,163 @@ FLEET_DEVICE void fleeti_write_back_system(void);
 FLEET_DEVICE void fleeti_invalidate_chiplet(void);
 FLEET_DEVICE void fleeti_invalidate_device(void);
 FLEET_DEVICE void fleeti_invalidate_system(void);
-/* Loads that poll. A wait polls with spin_load, and calls spin_acquire after the last one. */
+/* Loads that poll. */
 FLEET_DEVICE uint32_t fleeti_poll_device(const uint32_t *at);
 FLEET_DEVICE uint32_t fleeti_poll_system(const uint32_t *at);
-FLEET_DEVICE uint32_t fleeti_spin_load_device(const uint32_t *at);
-FLEET_DEVICE void fleeti_spin_acquire(void);
 FLEET_DEVICE uint64_t fleeti_poll64_device(const uint64_t *at);
 /* An arrival: with the old value returned, or without. */
 FLEET_DEVICE uint32_t fleeti_rmw_device(uint32_t *at, uint32_t value);
 FLEET_DEVICE uint32_t fleeti_rmw_system(uint32_t *at, uint32_t value);
 FLEET_DEVICE void fleeti_add_arrival_device(uint32_t *at, uint32_t value);
 FLEET_DEVICE void fleeti_add_arrival_system(uint32_t *at, uint32_t value);
-/* Stores a word for other workgroups, or for the host, after everything that this thread stored for them with
-   fleet_store_relaxed_device or _system. */
+/* Stores a word for other workgroups, or for the host, after everything that this thread stored for
+   them with fleet_store_relaxed_device or _system. */
 FLEET_DEVICE void fleeti_publish_device(uint32_t *at, uint32_t value);
 FLEET_DEVICE void fleeti_publish_system(uint32_t *at, uint32_t value);
-/* An ordinary store of a word that a host thread may load meanwhile: it drops what it has loaded. */
-FLEET_DEVICE void fleeti_store_racing(uint32_t *at, uint32_t value);
-/* Orders what a scheduler observed before what it posts next. */
-FLEET_DEVICE void fleeti_post_order(void);
 FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value);
 FLEET_DEVICE uint32_t fleeti_cycles(void);
-/* The clock of a wait's limit, in ticks of fleet_clock_ticks, and in *since, which is 0 at first, when the wait began. On the
-   CPU it stands still while the process does not run, or a wave of this plan makes progress (>>host). */
-FLEET_DEVICE uint64_t fleeti_limit_clock(uint64_t *since);
 /* After a failed poll of `at` (null: of anything). */
 FLEET_DEVICE fleet_status fleeti_pause(const void *at, uint32_t *tries);
-/* After a failed poll of a word that the host changes. It wakes after a microsecond or so, and leaves the bus to others
-   meanwhile. */
+/* After a failed poll of a word that the host changes. It wakes after a microsecond or so, and
+   leaves the bus to others meanwhile. */
 FLEET_DEVICE void fleeti_pause_outside(uint32_t *tries);
 
 /* ---- weight pipeline: copies and stages ---- */
 
-/* Copies are 16-byte aligned, in multiples of 16 bytes. The data is read once, so it is the first to be evicted.
-   init: prepares a stage before its first use, by one thread, before a barrier. */
-FLEET_DEVICE void fleeti_stage_init(const fleeti_pipeline *s, uint32_t stage, uint32_t waves);
-/* Waits until so many cycles have passed since the previous stage was filled. */
-FLEET_DEVICE void fleeti_copies_throttle(uint32_t *begun, uint32_t cycles);
-/* Starts to copy `bytes` bytes to the stage; the producer calls it. */
+/* Starts to copy `bytes` bytes to the stage; the producer calls it. Copies are 16-byte aligned, in
+   multiples of 16 bytes. The data is read once, so it is the first to be evicted. */
 FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *copies, uint32_t stage,
                                     uint32_t use, const char *from, uint32_t bytes);
+/* The stage's address for a consumer if `there`; else null. */
+FLEET_DEVICE const char *fleeti_stage_address(const fleeti_pipeline *s, uint32_t stage,
+                                              uint32_t there);
+
+/* ---- what a backend may define ---- */
+
+/* In groups, each of which begins with its name below. >>defaults, which come after the backends,
+   have them for a backend that lacks them. One that has its own defines the name of the group as a
+   macro, and all that is in it. */
+
+/* FLEETI_PARK(type, name): defines const type *name(const type *), which the whole workgroup calls
+   with equal values; it keeps them where they take no registers. FLEETI_PARKED_BYTES(type): the
+   bytes of static LDS that this takes. Default: none
+     FLEETI_PARK
+     FLEETI_PARKED_BYTES */
+
+/* FLEETI_GLOBAL_POINTER(type): a pointer to what lies in global memory. Default: an ordinary one
+     FLEETI_GLOBAL_POINTER */
+
+/* FLEETI_OWN_IDS. Default: the names that HIP and CUDA share
+     fleet_thread_id
+     fleet_thread_count
+     fleet_block_id
+     fleet_block_count
+     fleet_block_barrier */
+/* The dynamic LDS of the launch, aligned to FLEETI_DYNAMIC_ALIGN, and the kit's own words. */
+FLEET_DEVICE void *fleeti_dynamic_lds(void);
+FLEET_DEVICE fleeti_lds fleeti_lds_begin(void);
+
+/* FLEETI_OWN_ENGINE: software runs the workgroups. Default: hardware does */
+/* The workgroup belongs to this chiplet from now on. */
+FLEET_DEVICE void fleeti_workgroup_on(uint32_t chiplet);
+/* The workgroup runs the plan of the state beside the launch's from now on. The limits of its waits
+   do not count what the other plan's waves publish (fleeti_limit_clock). */
+FLEET_DEVICE void fleeti_workgroup_beside(void);
+/* For loops over code that declares FLEET_LDS, where that allocates at run time: reset frees what
+   was allocated after mark. */
+FLEET_DEVICE size_t fleeti_lds_mark(void);
+FLEET_DEVICE void fleeti_lds_reset(size_t mark);
+/* The clock of a wait's limit, in ticks of fleet_clock_ticks, and in *since, which is 0 at first,
+   when the wait began. On the CPU it stands still while the process does not run, or a wave of this
+   plan makes progress (>>host). */
+FLEET_DEVICE uint64_t fleeti_limit_clock(uint64_t *since);
+/* An ordinary store of a word that a host thread may load meanwhile: it drops what it has loaded. */
+FLEET_DEVICE void fleeti_store_racing(uint32_t *at, uint32_t value);
+
+/* FLEETI_OWN_UNIFORM: tells the compiler that a value, or an address, is the same in all lanes. */
+FLEET_DEVICE uint32_t fleeti_uniform(uint32_t value);
+FLEET_DEVICE uintptr_t fleeti_uniform_address(const void *at);
+
+/* FLEETI_OWN_THREAD. Default: fleeti_thread has lds, thread (its number in the workgroup) and
+   has_producer */
+FLEET_DEVICE fleeti_thread fleeti_thread_now(void);
+FLEET_DEVICE uint32_t fleeti_thread_index(fleeti_thread self);
+/* The number of waves that run tasks. */
+FLEET_DEVICE uint32_t fleeti_task_waves(fleeti_thread self);
+
+/* FLEETI_OWN_KEPT: the same, for a value that is kept for a long time. All lanes call it. */
+FLEET_DEVICE fleeti_thread fleeti_thread_kept(void);
+FLEET_DEVICE fleeti_lds fleeti_lds_kept(fleeti_lds lds);
+
+/* FLEETI_OWN_LEADER: how the work of a workgroup is dealt to its waves. Default: wave 0 does it */
+/* An offset added to the leader's counter addresses; 0 in every leader. */
+FLEET_DEVICE uint32_t fleeti_leader_offset(fleeti_thread self);
+/* The wave that polls for its workgroup. */
+FLEET_DEVICE uint32_t fleeti_polling_wave(fleeti_thread self);
+
+/* FLEETI_OWN_POPCOUNT: the number of bits that are set. */
+FLEET_DEVICE uint32_t fleeti_popcount32(uint32_t bits);
+
+/* FLEETI_OWN_ANY: a barrier of the waves that run tasks, which returns whether `value` was not 0 in
+   any lane of the polling wave. Between two of these stands another barrier, or
+   fleeti_block_any_rearm. */
+FLEET_DEVICE uint32_t fleeti_block_any(fleeti_thread self, uint32_t value);
+FLEET_DEVICE void fleeti_block_any_rearm(void);
+
+/* FLEETI_OWN_POLLS: a wait polls with spin_load, and calls spin_acquire after the last one. */
+FLEET_DEVICE uint32_t fleeti_spin_load_device(const uint32_t *at);
+FLEET_DEVICE void fleeti_spin_acquire(void);
+/* Orders what a scheduler observed before what it posts next. */
+FLEET_DEVICE void fleeti_post_order(void);
+
+/* FLEETI_OWN_VIEWS: many loads in flight. Default: fleet_load_streaming
+     fleet_load_streaming64
+     fleet_view_load_streaming4
+     fleet_view_load_streaming8
+     fleet_view_load_streaming16 */
+
+/* FLEETI_OWN_COHERENT16. Default: two loads of eight bytes
+     fleet_load_coherent16 */
+
+/* FLEETI_OWN_DEFERRED: a load of a word of device memory whose value is needed much later, by all
+   lanes of a wave, each time the same word. The word is the first of sixteen aligned bytes. */
+FLEET_DEVICE void fleeti_deferred_begin(fleeti_thread self, uint32_t *deferred, const uint32_t *at);
+FLEET_DEVICE uint32_t fleeti_deferred_end(fleeti_thread self, const uint32_t *deferred);
+
+/* FLEETI_OWN_PINNED: sixteen words that a whole group holds, from LDS of the workgroup or from
+   memory that does not change. put: by one wave.
+     fleeti_pinned */
+FLEET_DEVICE fleeti_pinned fleeti_pinned_from_lds(fleeti_lds lds, uint32_t word);
+FLEET_DEVICE fleeti_pinned fleeti_pinned_from_memory(const void *from);
+FLEET_DEVICE uint32_t fleeti_pinned_word(fleeti_pinned pinned, uint32_t i);
+FLEET_DEVICE void fleeti_pinned_put(fleeti_pinned pinned, fleeti_lds lds, uint32_t word);
+
+/* FLEETI_OWN_COPIES: what the producer has to know of its copies in flight. Default: nothing
+     fleeti_copies */
+/* Tells the compiler that all lanes of the producer agree on them. */
+FLEET_DEVICE void fleeti_copies_uniform(fleeti_copies *copies);
 /* One step of a producer that waits: sets the full flags of copies that have landed, in order. */
 FLEET_DEVICE void fleeti_copies_progress(const fleeti_pipeline *s, fleeti_copies *copies);
-/* Tells the compiler that all lanes of the producer agree on its copies in flight. */
-FLEET_DEVICE void fleeti_copies_uniform(fleeti_copies *copies);
+
+/* FLEETI_OWN_BULK: copies are not the loads of a wave. Default: they are, or there are none */
 /* After an acquire: the copies that start next read what the acquire made visible. */
 FLEET_DEVICE void fleeti_copies_order(void);
+/* Waits until so many cycles have passed since the previous stage was filled. */
+FLEET_DEVICE void fleeti_copies_throttle(uint32_t *begun, uint32_t cycles);
+
+/* FLEETI_OWN_STAGES: what says that a stage is full or free. Default: numbers in LDS, for which the
+   backend defines fleeti_lds_add_release, an addition that releases */
+/* Prepares a stage before its first use, by one thread, before a barrier. */
+FLEET_DEVICE void fleeti_stage_init(const fleeti_pipeline *s, uint32_t stage, uint32_t waves);
 /* Whether all stages have landed in the uses up to use - 2, so that a test for `use` is exact. */
 FLEET_DEVICE uint32_t fleeti_stage_turn_reached(const fleeti_pipeline *s, uint32_t use);
-/* Whether this very use of the stage has landed. Exact up to a ring of stages after the last one that the wave has
-   acquired, or after its task's beginning; further on, once fleeti_stage_turn_reached. */
+/* Whether this very use of the stage has landed. Exact up to a ring of stages after the last one
+   that the wave has acquired, or after its task's beginning; further on, once
+   fleeti_stage_turn_reached. */
 FLEET_DEVICE uint32_t fleeti_stage_is_full(const fleeti_pipeline *s, uint32_t stage, uint32_t use);
 /* Whether n stages have landed, from stage `at` on, which counts from a stage in use `use`. */
 FLEET_DEVICE uint32_t fleeti_stages_are_full(const fleeti_pipeline *s, uint32_t at, uint32_t use,
                                              uint32_t n);
-/* The stage's address for a consumer if `there`; else null. */
-FLEET_DEVICE const char *fleeti_stage_address(const fleeti_pipeline *s, uint32_t stage,
-                                              uint32_t there);
 /* So many of the task's waves release the stage. */
 FLEET_DEVICE void fleeti_stage_release(const fleeti_pipeline *s, uint32_t stage, uint32_t waves);
 /* Whether all waves have released the previous use; does not block. */
@@ -1087,7 +1130,8 @@ FLEET_DEVICE uint32_t fleeti_stage_is_free(const fleeti_pipeline *s, uint32_t st
 /* The same, but it may block for a while. */
 FLEET_DEVICE uint32_t fleeti_stage_try_wait_free(const fleeti_pipeline *s, uint32_t stage,
                                                  uint32_t use, uint32_t waves);
-/* Marks it as released, where the consumers have ended without it: no wave reads the stage any more. */
+/* Marks it as released, where the consumers have ended without it: no wave reads the stage any
+   more. */
 FLEET_DEVICE void fleeti_stage_reclaim(const fleeti_pipeline *s, uint32_t stage, uint32_t use,
                                        uint32_t waves);
 
@@ -1102,6 +1146,13 @@ FLEET_DEVICE void fleeti_stage_reclaim(const fleeti_pipeline *s, uint32_t stage,
 #define FLEETI_GFX9 1
 #endif
 
+/* Groups of its own (>>contract). */
+#define FLEETI_OWN_UNIFORM
+#define FLEETI_OWN_THREAD
+#define FLEETI_OWN_VIEWS
+#define FLEETI_OWN_PINNED
+#define FLEETI_OWN_COPIES
+
 #define FLEETI_CLOCK_NS 10u /* s_memrealtime counts at 100 MHz */
 #define FLEETI_DYNAMIC_ALIGN 16
 #define FLEETI_ARGS_PRELOAD_BYTES 0u
@@ -1112,33 +1163,10 @@ FLEET_DEVICE void fleeti_stage_reclaim(const fleeti_pipeline *s, uint32_t stage,
 #define FLEETI_UNROLLED _Pragma("unroll") /* before a loop over registers */
 #define FLEETI_LOAD_CYCLES 8000u /* a load has returned by then, and the wait costs little */
 #define FLEETI_LEAST_LANES 32u
-/* Scalar registers or the stack have room for it. */
-#define FLEETI_PARK(type, name)                                                                    \
-    FLEET_DEVICE const type *name(const type *value)                                               \
-    {                                                                                              \
-        return value;                                                                              \
-    }
-#define FLEETI_PARKED_BYTES(type) 0u
 #define FLEETI_GLOBAL_POINTER(type) __attribute__((address_space(1))) type *
 
 /* ---- amd: identity ---- */
 
-FLEET_DEVICE uint32_t fleet_thread_id(void)
-{
-    return threadIdx.x;
-}
-FLEET_DEVICE uint32_t fleet_thread_count(void)
-{
-    return blockDim.x;
-}
-FLEET_DEVICE uint32_t fleet_block_id(void)
-{
-    return blockIdx.x;
-}
-FLEET_DEVICE uint32_t fleet_block_count(void)
-{
-    return gridDim.x;
-}
 FLEET_DEVICE uint32_t fleet_wave_size(void)
 {
     return (uint32_t)__builtin_amdgcn_wavefrontsize();
@@ -1171,10 +1199,6 @@ FLEET_DEVICE uint32_t fleeti_first(uint32_t value)
 {
     return fleeti_uniform(value);
 }
-FLEET_DEVICE uint32_t fleeti_popcount32(uint32_t bits)
-{
-    return (uint32_t)__builtin_popcount(bits);
-}
 FLEET_DEVICE uintptr_t fleeti_uniform_address(const void *at)
 {
     return FLEETI_SCALAR64((uintptr_t)at);
@@ -1198,10 +1222,6 @@ FLEET_DEVICE uint32_t fleet_chiplet_id(void)
 #endif
 }
 
-FLEET_DEVICE void fleet_block_barrier(void)
-{
-    __syncthreads();
-}
 FLEET_DEVICE void fleet_wave_barrier(void)
 {
     __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");
@@ -1233,10 +1253,6 @@ FLEET_DEVICE fleeti_thread fleeti_thread_now(void)
     self.has_producer = 0;
     return self;
 }
-FLEET_DEVICE fleeti_thread fleeti_thread_kept(void)
-{
-    return fleeti_thread_now();
-}
 FLEET_DEVICE uint32_t fleeti_thread_index(fleeti_thread self)
 {
     (void)self;
@@ -1252,22 +1268,12 @@ FLEET_DEVICE uint32_t fleeti_thread_lane(fleeti_thread self)
     (void)self;
     return fleet_lane();
 }
-FLEET_DEVICE uint32_t fleeti_leader_offset(fleeti_thread self)
-{
-    (void)self;
-    return 0;
-}
 FLEET_DEVICE uint32_t fleeti_task_waves(fleeti_thread self)
 {
     uint32_t waves = fleeti_uniform(fleet_wave_count() - self.has_producer);
     /* Recomputed, as fleeti_thread_recomputed is. */
     if (self.has_producer) __asm__("" : "=s"(waves) : "0"(FLEETI_SCALAR(waves)));
     return waves;
-}
-FLEET_DEVICE uint32_t fleeti_polling_wave(fleeti_thread self)
-{
-    (void)self;
-    return 0;
 }
 
 /* ---- amd: order and counters ---- */
@@ -1368,10 +1374,6 @@ FLEET_DEVICE void fleeti_publish_system(uint32_t *at, uint32_t value)
     fleeti_drain();
     fleet_store_relaxed_system(at, value);
 }
-FLEET_DEVICE void fleeti_store_racing(uint32_t *at, uint32_t value)
-{
-    *at = value;
-}
 FLEET_DEVICE uint32_t fleeti_poll_device(const uint32_t *at)
 {
     return fleet_load_relaxed_device(at);
@@ -1380,12 +1382,6 @@ FLEET_DEVICE uint32_t fleeti_poll_system(const uint32_t *at)
 {
     return fleet_load_relaxed_system(at);
 }
-/* The acquire of a wait is fleeti_invalidate, which orders everything after it. */
-FLEET_DEVICE uint32_t fleeti_spin_load_device(const uint32_t *at)
-{
-    return fleeti_poll_device(at);
-}
-FLEET_DEVICE void fleeti_spin_acquire(void) {}
 FLEET_DEVICE uint32_t fleeti_rmw_device(uint32_t *at, uint32_t value)
 {
     return fleet_add_relaxed_device(at, value);
@@ -1407,8 +1403,6 @@ FLEET_DEVICE uint64_t fleeti_poll64_device(const uint64_t *at)
 {
     return __hip_atomic_load(FLEETI_GLOBAL(at), __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
-/* Nothing to do: the load of the observation has returned. */
-FLEET_DEVICE void fleeti_post_order(void) {}
 FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value)
 {
     __hip_atomic_store(FLEETI_GLOBAL(at), value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
@@ -1417,12 +1411,6 @@ FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value)
 FLEET_DEVICE uint64_t fleet_clock_ticks(void)
 {
     return __builtin_amdgcn_s_memrealtime();
-}
-FLEET_DEVICE uint64_t fleeti_limit_clock(uint64_t *since)
-{
-    const uint64_t now = fleet_clock_ticks();
-    if (*since == 0) *since = now;
-    return now;
 }
 FLEET_DEVICE uint32_t fleeti_cycles(void)
 {
@@ -1533,11 +1521,6 @@ FLEET_DEVICE uint64_t fleet_load_coherent8(const void *at)
     return __hip_atomic_load(FLEETI_AT(const fleeti_any8, at), __ATOMIC_RELAXED,
                              __HIP_MEMORY_SCOPE_AGENT);
 }
-FLEET_DEVICE fleet_quad fleet_load_coherent16(const void *at)
-{
-    const uint64_t low = fleet_load_coherent8(at);
-    return fleeti_quad_of_halves(low, fleet_load_coherent8((const char *)at + 8));
-}
 
 /* Buffer instructions take one address for the wave and an offset per lane; their builtin takes the policy: bit 1 is
    nt, bit 4 is sc1 (LLVM, CPol). The compiler counts these loads, so many can be in flight. */
@@ -1616,25 +1599,6 @@ FLEETI_LOAD_FLAGGED(fleet_load_flagged_system, __HIP_MEMORY_SCOPE_SYSTEM)
 
 /* ---- amd: LDS ---- */
 
-FLEET_DEVICE void *fleeti_dynamic_lds(void)
-{
-    extern __shared__ __attribute__((aligned(FLEETI_DYNAMIC_ALIGN))) uint4 fleeti_dynamic[];
-    return fleeti_dynamic;
-}
-
-FLEET_DEVICE void fleeti_workgroup_on(uint32_t chiplet)
-{
-    (void)chiplet;
-}
-FLEET_DEVICE void fleeti_workgroup_beside(void) {}
-FLEET_DEVICE size_t fleeti_lds_mark(void)
-{
-    return 0;
-}
-FLEET_DEVICE void fleeti_lds_reset(size_t mark)
-{
-    (void)mark;
-}
 FLEET_DEVICE fleeti_lds fleeti_lds_of(fleeti_quad *quads)
 {
     return (uint32_t *)quads;
@@ -1651,15 +1615,6 @@ FLEET_DEVICE fleeti_quad fleeti_lds_get4(fleeti_lds lds, uint32_t word)
 {
     return *(const fleeti_quad *)(lds + word);
 }
-FLEET_DEVICE fleeti_lds fleeti_lds_begin(void)
-{
-    FLEET_LDS(fleeti_quad, quads, FLEETI_LDS_WORDS / 4);
-    return fleeti_lds_of(quads);
-}
-FLEET_DEVICE fleeti_lds fleeti_lds_kept(fleeti_lds lds)
-{
-    return lds;
-}
 /* The bytes pass through registers. */
 struct fleeti_async_copy {
     fleeti_vector words;
@@ -1674,16 +1629,6 @@ FLEET_DEVICE void fleeti_async_copy_end(const fleeti_async_copy *copy, fleeti_ld
                                         uint32_t word)
 {
     ((fleeti_async_copy *)(lds + word))->words = copy->words;
-}
-FLEET_DEVICE void fleeti_deferred_begin(fleeti_thread self, uint32_t *deferred, const uint32_t *at)
-{
-    (void)self;
-    *deferred = fleet_load_relaxed_device(at);
-}
-FLEET_DEVICE uint32_t fleeti_deferred_end(fleeti_thread self, const uint32_t *deferred)
-{
-    (void)self;
-    return fleeti_uniform(*deferred);
 }
 /* One vector register per wave: lane l holds word l mod 16, and a word becomes a scalar where it is used. Sixteen
    scalar registers would be too many to hold for long. */
@@ -1773,15 +1718,6 @@ FLEET_DEVICE void fleeti_task_barrier(fleeti_thread self)
     }
     fleet_wave_barrier();
 }
-FLEET_DEVICE uint32_t fleeti_block_any(fleeti_thread self, uint32_t value)
-{
-    if (fleeti_thread_wave(self) == 0) value = fleeti_any(value);
-    return fleeti_broadcast(self, value, 0);
-}
-FLEET_DEVICE void fleeti_block_any_rearm(void)
-{
-    fleet_block_barrier();
-}
 
 /* ---- amd: copies to LDS, weight pipeline ---- */
 
@@ -1854,11 +1790,6 @@ FLEET_DEVICE void fleeti_copies_uniform(fleeti_copies *copies)
     copies->pending = fleeti_uniform(copies->pending);
     copies->units_after = fleeti_uniform(copies->units_after);
 }
-FLEET_DEVICE void fleeti_stage_init(const fleeti_pipeline *s, uint32_t stage, uint32_t waves)
-{
-    fleeti_lds_put(s->words, FLEETI_PIPELINE_FULL(stage), FLEETI_TEST_START);
-    fleeti_lds_put(s->words, FLEETI_PIPELINE_RELEASED(stage), FLEETI_TEST_START * waves);
-}
 /* The first stage's copies have landed: sets its full flag. Pair: fleeti_stage_is_full in the consumers (edge 18). */
 FLEET_DEVICE void fleeti_stage_landed(const fleeti_pipeline *s, fleeti_copies *copies)
 {
@@ -1924,30 +1855,6 @@ FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *cop
     }
     if (!copies->pending++) copies->stage = stage, copies->use = use, copies->units_after = 0;
 }
-/* Copies are ordinary loads here, so the acquire is enough. */
-FLEET_DEVICE void fleeti_copies_order(void) {}
-/* The counter of loads limits the copies. */
-FLEET_DEVICE void fleeti_copies_throttle(uint32_t *begun, uint32_t cycles)
-{
-    (void)begun, (void)cycles;
-}
-FLEET_DEVICE uint32_t fleeti_stage_turn_reached(const fleeti_pipeline *s, uint32_t use)
-{
-    (void)s, (void)use;
-    return 1; /* full flags hold the whole number of the use: every test is exact */
-}
-FLEET_DEVICE uint32_t fleeti_stage_is_full(const fleeti_pipeline *s, uint32_t stage, uint32_t use)
-{
-    return fleeti_lds_acquire(s->words, FLEETI_PIPELINE_FULL(stage)) == use + 1;
-}
-FLEET_DEVICE uint32_t fleeti_stages_are_full(const fleeti_pipeline *s, uint32_t at, uint32_t use,
-                                             uint32_t n)
-{
-    uint32_t full = 1;
-    for (uint32_t i = at; i < at + n && full; i++)
-        full = fleeti_stage_is_full(s, i % s->stages, use + i / s->stages);
-    return full;
-}
 /* A choice between two LDS pointers, so that the compiler knows the consumer's pointer to be one: flat loads would
    take longer. The LDS pointer -1 converts to null. */
 FLEET_DEVICE const char *fleeti_stage_address(const fleeti_pipeline *s, uint32_t stage,
@@ -1956,26 +1863,6 @@ FLEET_DEVICE const char *fleeti_stage_address(const fleeti_pipeline *s, uint32_t
     typedef __attribute__((address_space(3))) const char *in_lds;
     const in_lds none = (in_lds)(uintptr_t)0xffffffffu;
     return (const char *)(there ? (in_lds)s->ring + stage * s->stage_bytes : none);
-}
-/* Comes after the wave's reads of the stage. Pair: the acquire in fleeti_stage_is_free (edge 19). */
-FLEET_DEVICE void fleeti_stage_release(const fleeti_pipeline *s, uint32_t stage, uint32_t waves)
-{
-    fleeti_lds_add_release(s->words, FLEETI_PIPELINE_RELEASED(stage), waves);
-}
-FLEET_DEVICE uint32_t fleeti_stage_is_free(const fleeti_pipeline *s, uint32_t stage, uint32_t use,
-                                           uint32_t waves)
-{
-    return fleeti_lds_acquire(s->words, FLEETI_PIPELINE_RELEASED(stage)) == use * waves;
-}
-FLEET_DEVICE uint32_t fleeti_stage_try_wait_free(const fleeti_pipeline *s, uint32_t stage,
-                                                 uint32_t use, uint32_t waves)
-{
-    return fleeti_stage_is_free(s, stage, use, waves);
-}
-FLEET_DEVICE void fleeti_stage_reclaim(const fleeti_pipeline *s, uint32_t stage, uint32_t use,
-                                       uint32_t waves)
-{
-    fleeti_lds_put(s->words, FLEETI_PIPELINE_RELEASED(stage), use * waves);
 }
 
 /* ---- amd: the runtime's names, for the implementation ---- */
@@ -2015,6 +1902,17 @@ FLEET_DEVICE void fleeti_stage_reclaim(const fleeti_pipeline *s, uint32_t stage,
 
 #if defined(FLEET_CUDA)
 
+/* Groups of its own (>>contract). */
+#define FLEETI_OWN_KEPT
+#define FLEETI_OWN_LEADER
+#define FLEETI_OWN_POPCOUNT
+#define FLEETI_OWN_ANY
+#define FLEETI_OWN_POLLS
+#define FLEETI_OWN_COHERENT16
+#define FLEETI_OWN_DEFERRED
+#define FLEETI_OWN_BULK
+#define FLEETI_OWN_STAGES
+
 /* For operands of tensor cores that swizzle 128 bytes; stages are aligned alike. */
 #define FLEETI_DYNAMIC_ALIGN 1024
 #define FLEETI_CLOCK_NS 1u /* %globaltimer counts nanoseconds */
@@ -2038,26 +1936,9 @@ FLEET_DEVICE void fleeti_stage_reclaim(const fleeti_pipeline *s, uint32_t stage,
             fleeti_lds_kept((uint32_t)__cvta_generic_to_shared(&parked)));                         \
     }
 #define FLEETI_PARKED_BYTES(type) sizeof(type)
-#define FLEETI_GLOBAL_POINTER(type) type *
 
 /* ---- nvidia: identity ---- */
 
-FLEET_DEVICE uint32_t fleet_thread_id(void)
-{
-    return threadIdx.x;
-}
-FLEET_DEVICE uint32_t fleet_thread_count(void)
-{
-    return blockDim.x;
-}
-FLEET_DEVICE uint32_t fleet_block_id(void)
-{
-    return blockIdx.x;
-}
-FLEET_DEVICE uint32_t fleet_block_count(void)
-{
-    return gridDim.x;
-}
 FLEET_DEVICE uint32_t fleet_wave_size(void)
 {
     return 32;
@@ -2066,10 +1947,6 @@ FLEET_DEVICE uint32_t fleet_lane(void)
 {
     return threadIdx.x & 31;
 }
-FLEET_DEVICE uint32_t fleeti_uniform(uint32_t value)
-{
-    return value;
-}
 FLEET_DEVICE uint32_t fleeti_first(uint32_t value)
 {
     return __shfl_sync(0xffffffffu, value, 0);
@@ -2077,10 +1954,6 @@ FLEET_DEVICE uint32_t fleeti_first(uint32_t value)
 FLEET_DEVICE uint32_t fleeti_popcount32(uint32_t bits)
 {
     return (uint32_t)__popc(bits);
-}
-FLEET_DEVICE uintptr_t fleeti_uniform_address(const void *at)
-{
-    return (uintptr_t)at;
 }
 FLEET_DEVICE uint32_t fleet_wave_id(void)
 {
@@ -2095,10 +1968,6 @@ FLEET_DEVICE uint32_t fleet_chiplet_id(void)
     return 0;
 } /* dies share a coherent L2 */
 
-FLEET_DEVICE void fleet_block_barrier(void)
-{
-    __syncthreads();
-}
 FLEET_DEVICE void fleet_wave_barrier(void)
 {
     __syncwarp();
@@ -2156,10 +2025,6 @@ FLEETI_PTX_STORE(fleet_store_relaxed_device, "st.relaxed.gpu.global.u32")
 FLEETI_PTX_STORE(fleet_store_relaxed_system, "st.relaxed.sys.global.u32")
 FLEETI_PTX_STORE(fleeti_publish_device, "st.release.gpu.global.u32")
 FLEETI_PTX_STORE(fleeti_publish_system, "st.release.sys.global.u32")
-FLEET_DEVICE void fleeti_store_racing(uint32_t *at, uint32_t value)
-{
-    *at = value;
-}
 FLEETI_PTX_ADD(fleet_add_relaxed_device, "atom.add.relaxed.gpu.global.u32")
 FLEETI_PTX_ADD(fleet_add_relaxed_system, "atom.add.relaxed.sys.global.u32")
 FLEETI_PTX_LOAD(fleeti_poll_device, "ld.acquire.gpu.global.u32")
@@ -2222,12 +2087,6 @@ FLEET_DEVICE uint64_t fleet_clock_ticks(void)
     __asm__ volatile("mov.u64 %0,%%globaltimer;" : "=l"(t));
     return t;
 }
-FLEET_DEVICE uint64_t fleeti_limit_clock(uint64_t *since)
-{
-    const uint64_t now = fleet_clock_ticks();
-    if (*since == 0) *since = now;
-    return now;
-}
 FLEET_DEVICE uint32_t fleeti_cycles(void)
 {
     uint32_t t;
@@ -2285,11 +2144,6 @@ FLEET_DEVICE fleet_quad fleet_load_streaming16(const void *at)
                      : "memory");
     return v;
 }
-FLEET_DEVICE void fleet_load_streaming64(fleet_quad quads[4], const void *at, size_t stride_bytes)
-{
-    for (uint32_t i = 0; i < 4; i++)
-        quads[i] = fleet_load_streaming16((const char *)at + i * stride_bytes);
-}
 FLEET_DEVICE void fleet_store_nt4(void *at, uint32_t value)
 {
     __asm__ volatile("st.global.cs.u32 [%0],%1;" ::"l"(__cvta_generic_to_global(at)), "r"(value)
@@ -2329,18 +2183,6 @@ FLEET_DEVICE fleet_quad fleet_load_coherent16(const void *at)
                      : "memory");
     return v;
 }
-FLEET_DEVICE uint32_t fleet_view_load_streaming4(fleet_view view, uint32_t offset_bytes)
-{
-    return fleet_load_streaming4((const char *)view.base + offset_bytes);
-}
-FLEET_DEVICE uint64_t fleet_view_load_streaming8(fleet_view view, uint32_t offset_bytes)
-{
-    return fleet_load_streaming8((const char *)view.base + offset_bytes);
-}
-FLEET_DEVICE fleet_quad fleet_view_load_streaming16(fleet_view view, uint32_t offset_bytes)
-{
-    return fleet_load_streaming16((const char *)view.base + offset_bytes);
-}
 
 /* ---- nvidia: flagged data ---- */
 
@@ -2374,24 +2216,6 @@ FLEETI_PTX_LOAD_FLAGGED(fleet_load_flagged_system, "sys")
 
 /* ---- nvidia: LDS ---- */
 
-FLEET_DEVICE void *fleeti_dynamic_lds(void)
-{
-    extern __shared__ __attribute__((aligned(FLEETI_DYNAMIC_ALIGN))) uint4 fleeti_dynamic[];
-    return fleeti_dynamic;
-}
-FLEET_DEVICE void fleeti_workgroup_on(uint32_t chiplet)
-{
-    (void)chiplet;
-}
-FLEET_DEVICE void fleeti_workgroup_beside(void) {}
-FLEET_DEVICE size_t fleeti_lds_mark(void)
-{
-    return 0;
-}
-FLEET_DEVICE void fleeti_lds_reset(size_t mark)
-{
-    (void)mark;
-}
 FLEET_DEVICE fleeti_lds fleeti_lds_of(fleeti_quad *quads)
 {
     return (uint32_t)__cvta_generic_to_shared(quads);
@@ -2410,11 +2234,6 @@ FLEET_DEVICE void fleeti_lds_put(fleeti_lds lds, uint32_t word, uint32_t value)
 FLEET_DEVICE fleeti_quad fleeti_lds_get4(fleeti_lds lds, uint32_t word)
 {
     return *(const fleeti_quad *)__cvta_shared_to_generic(lds + word * 4);
-}
-FLEET_DEVICE fleeti_lds fleeti_lds_begin(void)
-{
-    FLEET_LDS(fleeti_quad, quads, FLEETI_LDS_WORDS / 4);
-    return fleeti_lds_of(quads);
 }
 /* The bytes do not pass through registers. */
 struct fleeti_async_copy {
@@ -2442,14 +2261,6 @@ struct fleeti_thread {
     uint32_t thread;
     uint32_t has_producer;
 };
-FLEET_DEVICE fleeti_thread fleeti_thread_now(void)
-{
-    fleeti_thread self;
-    self.lds = fleeti_lds_begin();
-    self.thread = threadIdx.x;
-    self.has_producer = 0;
-    return self;
-}
 /* A shuffle keeps the value in a register: else the compiler reads the special registers at every use, which takes
    longer than most of what the worker loop does. The lanes' values differ on purpose, since the compiler sees
    through a shuffle of a uniform value. All lanes call it. */
@@ -2464,10 +2275,6 @@ FLEET_DEVICE fleeti_thread fleeti_thread_kept(void)
     self.thread = __shfl_sync(0xffffffffu, self.thread, (int)(self.thread & 31));
     return self;
 }
-FLEET_DEVICE uint32_t fleeti_thread_index(fleeti_thread self)
-{
-    return self.thread;
-}
 FLEET_DEVICE uint32_t fleeti_thread_wave(fleeti_thread self)
 {
     return self.thread >> 5;
@@ -2481,10 +2288,6 @@ FLEET_DEVICE uint32_t fleeti_thread_lane(fleeti_thread self)
 FLEET_DEVICE uint32_t fleeti_leader_offset(fleeti_thread self)
 {
     return self.thread & 31;
-}
-FLEET_DEVICE uint32_t fleeti_task_waves(fleeti_thread self)
-{
-    return fleet_wave_count() - self.has_producer;
 }
 /* Thread 0 is busy with a release for almost a microsecond; meanwhile another wave can start the next wait. */
 FLEET_DEVICE uint32_t fleeti_polling_wave(fleeti_thread self)
@@ -2509,31 +2312,6 @@ FLEET_DEVICE uint32_t fleeti_deferred_end(fleeti_thread self, const uint32_t *de
     fleeti_async_copy_end(&none, self.lds, FLEETI_LDS_DEFERRED);
     fleet_wave_barrier();
     return fleeti_lds_get(self.lds, FLEETI_LDS_DEFERRED);
-}
-
-struct fleeti_pinned {
-    fleeti_quad quad[FLEETI_PINNED_WORDS / 4];
-};
-/* By one wave. */
-FLEET_DEVICE void fleeti_pinned_put(fleeti_pinned pinned, fleeti_lds lds, uint32_t word)
-{
-    for (uint32_t i = 0; i < FLEETI_PINNED_WORDS; i++)
-        if (fleet_lane() == 0) fleeti_lds_put(lds, word + i, pinned.quad[i / 4].word[i % 4]);
-}
-FLEET_DEVICE fleeti_pinned fleeti_pinned_from_lds(fleeti_lds lds, uint32_t word)
-{
-    fleeti_pinned pinned;
-    for (uint32_t i = 0; i < FLEETI_PINNED_WORDS / 4; i++)
-        pinned.quad[i] = fleeti_lds_get4(lds, word + 4 * i);
-    return pinned;
-}
-FLEET_DEVICE fleeti_pinned fleeti_pinned_from_memory(const void *from)
-{
-    return *(const fleeti_pinned *)from;
-}
-FLEET_DEVICE uint32_t fleeti_pinned_word(fleeti_pinned pinned, uint32_t i)
-{
-    return pinned.quad[i / 4].word[i % 4];
 }
 
 /* ---- nvidia: order within a workgroup ---- */
@@ -2607,13 +2385,6 @@ FLEET_DEVICE void fleet_copy_wait(void)
 #else
 #define FLEETI_BULK 0
 #endif
-struct fleeti_copies {
-    uint32_t unused;
-};
-FLEET_DEVICE void fleeti_copies_uniform(fleeti_copies *copies)
-{
-    (void)copies;
-}
 /* The mbarrier of a use, in bytes of LDS. Its phases are every other use. */
 FLEET_DEVICE uint32_t fleeti_stage_full(const fleeti_pipeline *s, uint32_t stage, uint32_t use)
 {
@@ -2665,10 +2436,6 @@ FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *cop
                          : "memory");
     __asm__ volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(full) : "memory");
 #endif
-}
-FLEET_DEVICE void fleeti_copies_progress(const fleeti_pipeline *s, fleeti_copies *copies)
-{
-    (void)s, (void)copies;
 }
 FLEET_DEVICE void fleeti_copies_order(void)
 {
@@ -2859,6 +2626,10 @@ void fleeti_host_order(void); /* a fence for all loads and stores of the agent *
 
 FLEET_C_END
 
+/* Groups of its own (>>contract). */
+#define FLEETI_OWN_IDS
+#define FLEETI_OWN_ENGINE
+
 #define FLEETI_ARGS_PRELOAD_BYTES 0u
 #define FLEETI_CLOCK_NS 1u
 #define FLEETI_SPIN 1u
@@ -2867,14 +2638,6 @@ FLEET_C_END
 #define FLEETI_UNROLLED
 #define FLEETI_LOAD_CYCLES 0u
 #define FLEETI_LEAST_LANES 1u
-/* Scalar registers or the stack have room for it. */
-#define FLEETI_PARK(type, name)                                                                    \
-    FLEET_DEVICE const type *name(const type *value)                                               \
-    {                                                                                              \
-        return value;                                                                              \
-    }
-#define FLEETI_PARKED_BYTES(type) 0u
-#define FLEETI_GLOBAL_POINTER(type) type *
 
 /* ---- host: identity ---- */
 
@@ -2902,21 +2665,9 @@ FLEET_DEVICE uint32_t fleet_lane(void)
 {
     return 0;
 }
-FLEET_DEVICE uint32_t fleeti_uniform(uint32_t value)
-{
-    return value;
-}
 FLEET_DEVICE uint32_t fleeti_first(uint32_t value)
 {
     return value;
-}
-FLEET_DEVICE uint32_t fleeti_popcount32(uint32_t bits)
-{
-    return (uint32_t)__builtin_popcount(bits);
-}
-FLEET_DEVICE uintptr_t fleeti_uniform_address(const void *at)
-{
-    return (uintptr_t)at;
 }
 FLEET_DEVICE uint32_t fleet_wave_id(void)
 {
@@ -2957,41 +2708,11 @@ struct fleeti_thread {
     uint32_t thread;
     uint32_t has_producer;
 };
-FLEET_DEVICE fleeti_thread fleeti_thread_now(void)
-{
-    fleeti_thread self;
-    self.lds = fleeti_lds_begin();
-    self.thread = fleeti_host_thread();
-    self.has_producer = 0;
-    return self;
-}
-FLEET_DEVICE fleeti_thread fleeti_thread_kept(void)
-{
-    return fleeti_thread_now();
-}
-FLEET_DEVICE uint32_t fleeti_thread_index(fleeti_thread self)
-{
-    return self.thread;
-}
 FLEET_DEVICE uint32_t fleeti_thread_wave(fleeti_thread self)
 {
     return self.thread;
 }
 FLEET_DEVICE uint32_t fleeti_thread_lane(fleeti_thread self)
-{
-    (void)self;
-    return 0;
-}
-FLEET_DEVICE uint32_t fleeti_leader_offset(fleeti_thread self)
-{
-    (void)self;
-    return 0;
-}
-FLEET_DEVICE uint32_t fleeti_task_waves(fleeti_thread self)
-{
-    return fleet_wave_count() - self.has_producer;
-}
-FLEET_DEVICE uint32_t fleeti_polling_wave(fleeti_thread self)
 {
     (void)self;
     return 0;
@@ -3108,11 +2829,6 @@ FLEET_DEVICE uint32_t fleeti_poll_system(const uint32_t *at)
 {
     return fleeti_poll_device(at);
 }
-FLEET_DEVICE uint32_t fleeti_spin_load_device(const uint32_t *at)
-{
-    return fleeti_poll_device(at);
-}
-FLEET_DEVICE void fleeti_spin_acquire(void) {}
 FLEET_DEVICE void fleeti_add_arrival_device(uint32_t *at, uint32_t value)
 {
     fleeti_rmw_device(at, value);
@@ -3126,7 +2842,6 @@ FLEET_DEVICE uint64_t fleeti_poll64_device(const uint64_t *at)
     fleeti_host_yield();
     return __atomic_load_n(at, __ATOMIC_ACQUIRE);
 }
-FLEET_DEVICE void fleeti_post_order(void) {}
 FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value)
 {
     fleeti_host_yield();
@@ -3173,11 +2888,6 @@ FLEET_DEVICE fleet_quad fleet_load_streaming16(const void *at)
     const fleeti_any8 *half = (const fleeti_any8 *)at;
     return fleeti_quad_of_halves(half[0], half[1]);
 }
-FLEET_DEVICE void fleet_load_streaming64(fleet_quad quads[4], const void *at, size_t stride_bytes)
-{
-    for (uint32_t i = 0; i < 4; i++)
-        quads[i] = fleet_load_streaming16((const char *)at + i * stride_bytes);
-}
 FLEET_DEVICE void fleet_store_nt4(void *at, uint32_t value)
 {
     *(fleeti_any4 *)at = value;
@@ -3199,23 +2909,6 @@ FLEET_DEVICE uint32_t fleet_load_coherent4(const void *at)
 FLEET_DEVICE uint64_t fleet_load_coherent8(const void *at)
 {
     return __atomic_load_n((const fleeti_any8 *)at, __ATOMIC_RELAXED);
-}
-FLEET_DEVICE fleet_quad fleet_load_coherent16(const void *at)
-{
-    const uint64_t low = fleet_load_coherent8(at);
-    return fleeti_quad_of_halves(low, fleet_load_coherent8((const char *)at + 8));
-}
-FLEET_DEVICE uint32_t fleet_view_load_streaming4(fleet_view view, uint32_t offset_bytes)
-{
-    return fleet_load_streaming4((const char *)view.base + offset_bytes);
-}
-FLEET_DEVICE uint64_t fleet_view_load_streaming8(fleet_view view, uint32_t offset_bytes)
-{
-    return fleet_load_streaming8((const char *)view.base + offset_bytes);
-}
-FLEET_DEVICE fleet_quad fleet_view_load_streaming16(fleet_view view, uint32_t offset_bytes)
-{
-    return fleet_load_streaming16((const char *)view.base + offset_bytes);
 }
 
 /* ---- host: flagged data ---- */
@@ -3255,7 +2948,6 @@ FLEET_DEVICE void *fleeti_dynamic_lds(void)
 {
     return fleeti_host_dynamic_lds();
 }
-/* Relaxed atomics, since several waves may write the same value to one word at once. */
 FLEET_DEVICE void fleeti_workgroup_on(uint32_t chiplet)
 {
     fleeti_host_set_chiplet(chiplet);
@@ -3280,6 +2972,7 @@ FLEET_DEVICE fleeti_lds fleeti_lds_begin(void)
 {
     return fleeti_host_words();
 }
+/* Relaxed atomics, since several waves may write the same value to one word at once. */
 FLEET_DEVICE uint32_t fleeti_lds_get(fleeti_lds lds, uint32_t word)
 {
     return __atomic_load_n(lds + word, __ATOMIC_RELAXED);
@@ -3293,10 +2986,6 @@ FLEET_DEVICE fleeti_quad fleeti_lds_get4(fleeti_lds lds, uint32_t word)
     fleeti_quad quad;
     for (uint32_t i = 0; i < 4; i++) quad.word[i] = fleeti_lds_get(lds, word + i);
     return quad;
-}
-FLEET_DEVICE fleeti_lds fleeti_lds_kept(fleeti_lds lds)
-{
-    return lds;
 }
 /* The copy is complete when begin returns. */
 struct fleeti_async_copy {
@@ -3312,40 +3001,6 @@ FLEET_DEVICE void fleeti_async_copy_end(const fleeti_async_copy *copy, fleeti_ld
                                         uint32_t word)
 {
     (void)copy, (void)lds, (void)word;
-}
-FLEET_DEVICE void fleeti_deferred_begin(fleeti_thread self, uint32_t *deferred, const uint32_t *at)
-{
-    (void)self;
-    *deferred = fleet_load_relaxed_device(at);
-}
-FLEET_DEVICE uint32_t fleeti_deferred_end(fleeti_thread self, const uint32_t *deferred)
-{
-    (void)self;
-    return fleeti_uniform(*deferred);
-}
-struct fleeti_pinned {
-    fleeti_quad quad[FLEETI_PINNED_WORDS / 4];
-};
-/* By one wave. */
-FLEET_DEVICE void fleeti_pinned_put(fleeti_pinned pinned, fleeti_lds lds, uint32_t word)
-{
-    for (uint32_t i = 0; i < FLEETI_PINNED_WORDS; i++)
-        if (fleet_lane() == 0) fleeti_lds_put(lds, word + i, pinned.quad[i / 4].word[i % 4]);
-}
-FLEET_DEVICE fleeti_pinned fleeti_pinned_from_lds(fleeti_lds lds, uint32_t word)
-{
-    fleeti_pinned pinned;
-    for (uint32_t i = 0; i < FLEETI_PINNED_WORDS / 4; i++)
-        pinned.quad[i] = fleeti_lds_get4(lds, word + 4 * i);
-    return pinned;
-}
-FLEET_DEVICE fleeti_pinned fleeti_pinned_from_memory(const void *from)
-{
-    return *(const fleeti_pinned *)from;
-}
-FLEET_DEVICE uint32_t fleeti_pinned_word(fleeti_pinned pinned, uint32_t i)
-{
-    return pinned.quad[i / 4].word[i % 4];
 }
 
 /* ---- host: order within a workgroup ---- */
@@ -3382,15 +3037,6 @@ FLEET_DEVICE void fleeti_task_barrier(fleeti_thread self)
     (void)self;
     fleeti_host_barrier(fleeti_host_threads() - 1);
 }
-FLEET_DEVICE uint32_t fleeti_block_any(fleeti_thread self, uint32_t value)
-{
-    if (fleeti_thread_wave(self) == 0) value = fleeti_any(value);
-    return fleeti_broadcast(self, value, 0);
-}
-FLEET_DEVICE void fleeti_block_any_rearm(void)
-{
-    fleet_block_barrier();
-}
 
 /* ---- host: copies to LDS, weight pipeline ---- */
 
@@ -3402,19 +3048,6 @@ FLEET_DEVICE void fleet_copy_to_lds(void *lds, const void *from, uint32_t bytes,
 }
 FLEET_DEVICE void fleet_copy_wait(void) {}
 
-/* A stage is the source itself: nothing is copied. */
-struct fleeti_copies {
-    uint32_t unused;
-};
-FLEET_DEVICE void fleeti_copies_uniform(fleeti_copies *copies)
-{
-    (void)copies;
-}
-FLEET_DEVICE void fleeti_stage_init(const fleeti_pipeline *s, uint32_t stage, uint32_t waves)
-{
-    fleeti_lds_put(s->words, FLEETI_PIPELINE_FULL(stage), FLEETI_TEST_START);
-    fleeti_lds_put(s->words, FLEETI_PIPELINE_RELEASED(stage), FLEETI_TEST_START * waves);
-}
 FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *copies, uint32_t stage,
                                     uint32_t use, const char *from, uint32_t bytes)
 {
@@ -3424,14 +3057,275 @@ FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *cop
                    (uint32_t)((uint64_t)(uintptr_t)from >> 32));
     fleeti_lds_release(s->words, FLEETI_PIPELINE_FULL(stage), use + 1);
 }
+FLEET_DEVICE const char *fleeti_stage_address(const fleeti_pipeline *s, uint32_t stage,
+                                              uint32_t there)
+{
+    uint64_t high;
+    if (!there) return NULL;
+    high = fleeti_lds_get(s->words, FLEETI_PIPELINE_AT(stage) + 1);
+    return (const char *)(uintptr_t)(high << 32 |
+                                     fleeti_lds_get(s->words, FLEETI_PIPELINE_AT(stage)));
+}
+
+#endif /* FLEET_HOST */
+
+/* ==== >>defaults: what backends have alike =================================================================== */
+
+/* For the backend above, but for groups that it has of its own (>>contract). */
+
+#if !defined(FLEETI_PARK)
+/* Scalar registers or the stack have room for it. */
+#define FLEETI_PARK(type, name)                                                                    \
+    FLEET_DEVICE const type *name(const type *value)                                               \
+    {                                                                                              \
+        return value;                                                                              \
+    }
+#define FLEETI_PARKED_BYTES(type) 0u
+#endif
+
+#if !defined(FLEETI_GLOBAL_POINTER)
+#define FLEETI_GLOBAL_POINTER(type) type *
+#endif
+
+#if !defined(FLEETI_OWN_IDS)
+FLEET_DEVICE uint32_t fleet_thread_id(void)
+{
+    return threadIdx.x;
+}
+FLEET_DEVICE uint32_t fleet_thread_count(void)
+{
+    return blockDim.x;
+}
+FLEET_DEVICE uint32_t fleet_block_id(void)
+{
+    return blockIdx.x;
+}
+FLEET_DEVICE uint32_t fleet_block_count(void)
+{
+    return gridDim.x;
+}
+FLEET_DEVICE void fleet_block_barrier(void)
+{
+    __syncthreads();
+}
+FLEET_DEVICE void *fleeti_dynamic_lds(void)
+{
+    extern __shared__ __attribute__((aligned(FLEETI_DYNAMIC_ALIGN))) uint4 fleeti_dynamic[];
+    return fleeti_dynamic;
+}
+FLEET_DEVICE fleeti_lds fleeti_lds_begin(void)
+{
+    FLEET_LDS(fleeti_quad, quads, FLEETI_LDS_WORDS / 4);
+    return fleeti_lds_of(quads);
+}
+#endif
+
+#if !defined(FLEETI_OWN_ENGINE)
+FLEET_DEVICE void fleeti_workgroup_on(uint32_t chiplet)
+{
+    (void)chiplet;
+}
+FLEET_DEVICE void fleeti_workgroup_beside(void) {}
+FLEET_DEVICE size_t fleeti_lds_mark(void)
+{
+    return 0;
+}
+FLEET_DEVICE void fleeti_lds_reset(size_t mark)
+{
+    (void)mark;
+}
+FLEET_DEVICE uint64_t fleeti_limit_clock(uint64_t *since)
+{
+    const uint64_t now = fleet_clock_ticks();
+    if (*since == 0) *since = now;
+    return now;
+}
+FLEET_DEVICE void fleeti_store_racing(uint32_t *at, uint32_t value)
+{
+    *at = value;
+}
+#endif
+
+#if !defined(FLEETI_OWN_UNIFORM)
+FLEET_DEVICE uint32_t fleeti_uniform(uint32_t value)
+{
+    return value;
+}
+FLEET_DEVICE uintptr_t fleeti_uniform_address(const void *at)
+{
+    return (uintptr_t)at;
+}
+#endif
+
+#if !defined(FLEETI_OWN_THREAD)
+FLEET_DEVICE fleeti_thread fleeti_thread_now(void)
+{
+    fleeti_thread self;
+    self.lds = fleeti_lds_begin();
+    self.thread = fleet_thread_id();
+    self.has_producer = 0;
+    return self;
+}
+FLEET_DEVICE uint32_t fleeti_thread_index(fleeti_thread self)
+{
+    return self.thread;
+}
+FLEET_DEVICE uint32_t fleeti_task_waves(fleeti_thread self)
+{
+    return fleet_wave_count() - self.has_producer;
+}
+#endif
+
+#if !defined(FLEETI_OWN_KEPT)
+FLEET_DEVICE fleeti_thread fleeti_thread_kept(void)
+{
+    return fleeti_thread_now();
+}
+FLEET_DEVICE fleeti_lds fleeti_lds_kept(fleeti_lds lds)
+{
+    return lds;
+}
+#endif
+
+#if !defined(FLEETI_OWN_LEADER)
+FLEET_DEVICE uint32_t fleeti_leader_offset(fleeti_thread self)
+{
+    (void)self;
+    return 0;
+}
+FLEET_DEVICE uint32_t fleeti_polling_wave(fleeti_thread self)
+{
+    (void)self;
+    return 0;
+}
+#endif
+
+#if !defined(FLEETI_OWN_POPCOUNT)
+FLEET_DEVICE uint32_t fleeti_popcount32(uint32_t bits)
+{
+    return (uint32_t)__builtin_popcount(bits);
+}
+#endif
+
+#if !defined(FLEETI_OWN_ANY)
+FLEET_DEVICE uint32_t fleeti_block_any(fleeti_thread self, uint32_t value)
+{
+    if (fleeti_thread_wave(self) == 0) value = fleeti_any(value);
+    return fleeti_broadcast(self, value, 0);
+}
+FLEET_DEVICE void fleeti_block_any_rearm(void)
+{
+    fleet_block_barrier();
+}
+#endif
+
+#if !defined(FLEETI_OWN_POLLS)
+/* Either a poll acquires, or fleeti_invalidate follows; what was observed has returned when it is
+   posted. */
+FLEET_DEVICE uint32_t fleeti_spin_load_device(const uint32_t *at)
+{
+    return fleeti_poll_device(at);
+}
+FLEET_DEVICE void fleeti_spin_acquire(void) {}
+FLEET_DEVICE void fleeti_post_order(void) {}
+#endif
+
+#if !defined(FLEETI_OWN_VIEWS)
+FLEET_DEVICE void fleet_load_streaming64(fleet_quad quads[4], const void *at, size_t stride_bytes)
+{
+    for (uint32_t i = 0; i < 4; i++)
+        quads[i] = fleet_load_streaming16((const char *)at + i * stride_bytes);
+}
+FLEET_DEVICE uint32_t fleet_view_load_streaming4(fleet_view view, uint32_t offset_bytes)
+{
+    return fleet_load_streaming4((const char *)view.base + offset_bytes);
+}
+FLEET_DEVICE uint64_t fleet_view_load_streaming8(fleet_view view, uint32_t offset_bytes)
+{
+    return fleet_load_streaming8((const char *)view.base + offset_bytes);
+}
+FLEET_DEVICE fleet_quad fleet_view_load_streaming16(fleet_view view, uint32_t offset_bytes)
+{
+    return fleet_load_streaming16((const char *)view.base + offset_bytes);
+}
+#endif
+
+#if !defined(FLEETI_OWN_COHERENT16)
+FLEET_DEVICE fleet_quad fleet_load_coherent16(const void *at)
+{
+    const uint64_t low = fleet_load_coherent8(at);
+    return fleeti_quad_of_halves(low, fleet_load_coherent8((const char *)at + 8));
+}
+#endif
+
+#if !defined(FLEETI_OWN_DEFERRED)
+FLEET_DEVICE void fleeti_deferred_begin(fleeti_thread self, uint32_t *deferred, const uint32_t *at)
+{
+    (void)self;
+    *deferred = fleet_load_relaxed_device(at);
+}
+FLEET_DEVICE uint32_t fleeti_deferred_end(fleeti_thread self, const uint32_t *deferred)
+{
+    (void)self;
+    return fleeti_uniform(*deferred);
+}
+#endif
+
+#if !defined(FLEETI_OWN_PINNED)
+struct fleeti_pinned {
+    fleeti_quad quad[FLEETI_PINNED_WORDS / 4];
+};
+FLEET_DEVICE fleeti_pinned fleeti_pinned_from_lds(fleeti_lds lds, uint32_t word)
+{
+    fleeti_pinned pinned;
+    for (uint32_t i = 0; i < FLEETI_PINNED_WORDS / 4; i++)
+        pinned.quad[i] = fleeti_lds_get4(lds, word + 4 * i);
+    return pinned;
+}
+FLEET_DEVICE fleeti_pinned fleeti_pinned_from_memory(const void *from)
+{
+    return *(const fleeti_pinned *)from;
+}
+FLEET_DEVICE uint32_t fleeti_pinned_word(fleeti_pinned pinned, uint32_t i)
+{
+    return pinned.quad[i / 4].word[i % 4];
+}
+FLEET_DEVICE void fleeti_pinned_put(fleeti_pinned pinned, fleeti_lds lds, uint32_t word)
+{
+    for (uint32_t i = 0; i < FLEETI_PINNED_WORDS; i++)
+        if (fleet_lane() == 0) fleeti_lds_put(lds, word + i, pinned.quad[i / 4].word[i % 4]);
+}
+#endif
+
+#if !defined(FLEETI_OWN_COPIES)
+/* Copies say by themselves when they have landed. */
+struct fleeti_copies {
+    uint32_t unused;
+};
+FLEET_DEVICE void fleeti_copies_uniform(fleeti_copies *copies)
+{
+    (void)copies;
+}
 FLEET_DEVICE void fleeti_copies_progress(const fleeti_pipeline *s, fleeti_copies *copies)
 {
     (void)s, (void)copies;
 }
+#endif
+
+#if !defined(FLEETI_OWN_BULK)
+/* An acquire is enough for loads, and their counter limits them. */
 FLEET_DEVICE void fleeti_copies_order(void) {}
 FLEET_DEVICE void fleeti_copies_throttle(uint32_t *begun, uint32_t cycles)
 {
     (void)begun, (void)cycles;
+}
+#endif
+
+#if !defined(FLEETI_OWN_STAGES)
+FLEET_DEVICE void fleeti_stage_init(const fleeti_pipeline *s, uint32_t stage, uint32_t waves)
+{
+    fleeti_lds_put(s->words, FLEETI_PIPELINE_FULL(stage), FLEETI_TEST_START);
+    fleeti_lds_put(s->words, FLEETI_PIPELINE_RELEASED(stage), FLEETI_TEST_START * waves);
 }
 FLEET_DEVICE uint32_t fleeti_stage_turn_reached(const fleeti_pipeline *s, uint32_t use)
 {
@@ -3450,16 +3344,8 @@ FLEET_DEVICE uint32_t fleeti_stages_are_full(const fleeti_pipeline *s, uint32_t 
         full = fleeti_stage_is_full(s, i % s->stages, use + i / s->stages);
     return full;
 }
-FLEET_DEVICE const char *fleeti_stage_address(const fleeti_pipeline *s, uint32_t stage,
-                                              uint32_t there)
-{
-    uint64_t high;
-    if (!there) return NULL;
-    high = fleeti_lds_get(s->words, FLEETI_PIPELINE_AT(stage) + 1);
-    return (const char *)(uintptr_t)(high << 32 |
-                                     fleeti_lds_get(s->words, FLEETI_PIPELINE_AT(stage)));
-}
-/* Comes after the wave's reads of the stage. Pair: the acquire in fleeti_stage_is_free (edge 19). */
+/* Comes after the wave's reads of the stage. Pair: the acquire in fleeti_stage_is_free (edge 19).
+   */
 FLEET_DEVICE void fleeti_stage_release(const fleeti_pipeline *s, uint32_t stage, uint32_t waves)
 {
     fleeti_lds_add_release(s->words, FLEETI_PIPELINE_RELEASED(stage), waves);
@@ -3479,8 +3365,7 @@ FLEET_DEVICE void fleeti_stage_reclaim(const fleeti_pipeline *s, uint32_t stage,
 {
     fleeti_lds_put(s->words, FLEETI_PIPELINE_RELEASED(stage), use * waves);
 }
-
-#endif /* FLEET_HOST */
+#endif
 
 /* ==== >>core: notify, wait, pipeline, events, the same on every backend ====================================== */
 

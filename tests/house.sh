@@ -11,8 +11,10 @@
 #   platform   All headers together test the platform (FLEET_HIP, FLEET_CUDA, FLEET_HOST, __gfx..__, __CUDA_ARCH__) at
 #              most 10 times outside of backend sections, each with its reason in a comment on the same line or on the
 #              line before.
-#   contract   Every name of the section >>contract of fleet_device.h is defined in >>amd, >>nvidia and >>host. The
-#              section has one name a line, at the beginning of the line: in a comment, or as a prototype.
+#   contract   Every name of the section >>contract of fleet_device.h is defined in >>amd, >>nvidia and >>host, up to its part
+#              on what a backend may define: a group of that is defined in >>defaults, and all of it or nothing by a backend,
+#              but nothing as >>defaults have it. The section has one name a line, at the beginning of the line: in a comment,
+#              or as a prototype; a comment that begins with a macro begins a group.
 #   loops      Each loop of device code counts ("for" with a condition and a step, and no poll in the condition), or says in
 #              a comment "bounded by" what, or has a number of a table LOOPS ("loop 3"; of fleet_device.h or of a part), which names
 #              its function, what ends it, and the test that ends the run inside of it.
@@ -125,27 +127,61 @@ def check_contract(_):
     if not contract:
         found(header, 1, "no section >>contract")
         return
-    names = {}
+    must, groups, group = {}, {}, None
     for i, line in enumerate(contract[1], contract[0]):
-        if m := re.match(r"(?:[\s*/]*|[A-Z]\w.*?[\s*])\b((?:fleeti?|FLEETI?)_\w+)(?=\s*[(;]|\s|$)", line):
+        if line.startswith("/* ---- what a backend may define"):
+            group = ""
+        if group is not None and (m := re.match(r"/\* (FLEETI_[A-Z_0-9]+)\b", line)):
+            group = m.group(1)
+            groups[group] = {}
+        elif m := re.match(r"(?:[\s*/]*|[A-Z]\w.*?[\s*])\b((?:fleeti?|FLEETI?)_\w+)(?=\s*[(;]|\s|$)", line):
             # A prototype: the name before the first parenthesis. Else: the first word.
             call = re.search(r"\b((?:fleeti?|FLEETI?)_\w+)\s*\(", line)
-            names.setdefault(call.group(1) if call else m.group(1), i)
-    if not names:
-        found(header, contract[0], "the section >>contract holds no name")
-    for backend in BACKENDS:
+            (groups[group] if group else must).setdefault(call.group(1) if call else m.group(1), i)
+    if not must or not groups:
+        found(header, contract[0], "the section >>contract holds no names, or no groups")
+    parts = {}
+    for backend in (*BACKENDS, "defaults"):
         part = section(header, backend)
         if not part:
             found(header, 1, f"no section >>{backend}")
-            continue
-        code = re.sub(r"/\*.*?\*/", " ", "\n".join(part[1]), flags=re.S)
-        for name, line in names.items():
-            defined = (rf"^[ \t]*#[ \t]*define[ \t]+{name}\b", rf"^(?:\w[^;{{}}\n]*\b)?{name}[ \t]*\([^;{{}}]*\)[^;{{}}()]*\{{",
-                       rf"^\}}[ \t]*{name}[ \t]*;", rf"\b(?:struct|enum|union)[ \t]+{name}\s*\{{",
-                       rf"^[ \t]*typedef\b[^;{{}}]*\b{name}[ \t]*(?:\[[^\]]*\])?;",
-                       rf"^FLEETI_\w+\({name}\b")  # a function by a macro
-            if not any(re.search(d, code, re.M) for d in defined):
+            return
+        parts[backend] = re.sub(r"/\*.*?\*/", " ", "\n".join(part[1]), flags=re.S)
+    defaults = {name: code for name, code in re.findall(r"^#if !defined\((\w+)\)\n(.*?)^#endif", parts["defaults"], re.M | re.S)}
+    for name in set(defaults) ^ set(groups):
+        found(header, contract[0], f"{name} is a group of one of >>contract and >>defaults alone")
+    for name, line in must.items():
+        for backend in BACKENDS:
+            if not definition(name, parts[backend]):
                 found(header, line, f"{name} is in the contract, but the section >>{backend} does not define it")
+        if definition(name, parts["defaults"]):
+            found(header, line, f"{name} is what a backend has to define, but >>defaults has it")
+    for group, names in groups.items():
+        for name, line in names.items():
+            default = definition(name, defaults.get(group, ""))
+            if not default:
+                found(header, line, f"{name} of the group {group} is not in >>defaults")
+            for backend in BACKENDS:
+                own, brings = definition(name, parts[backend]), re.search(rf"^#define {group}\b", parts[backend], re.M)
+                if own and own == default:
+                    found(header, line, f"{name} of the section >>{backend} is what >>defaults has")
+                elif bool(own) != bool(brings):
+                    found(header, line, f"{name} of the section >>{backend}: a backend defines {group}, and all that is in it, or nothing")
+    for backend in BACKENDS:
+        for name in re.findall(r"^#define (FLEETI_OWN_\w+)", parts[backend], re.M):
+            if name not in groups:
+                found(header, contract[0], f"the section >>{backend} defines {name}, which is no group of the contract")
+
+
+def definition(name, code):
+    """What defines a name in code without comments, without white space; empty if nothing does."""
+    to_end = r"(?:\}|(?s:.*?)^\})"  # of a body whose brace is open
+    for form in (rf"^[ \t]*#[ \t]*define[ \t]+{name}\b(?:.*\\\n)*.*", rf"^(?:\w[^;{{}}\n]*\b)?{name}[ \t]*\([^;{{}}]*\)[^;{{}}()]*\{{{to_end}",
+                 rf"^\}}[ \t]*{name}[ \t]*;", rf"\b(?:struct|enum|union)[ \t]+{name}\s*\{{{to_end}",
+                 rf"^[ \t]*typedef\b[^;{{}}]*\b{name}[ \t]*(?:\[[^\]]*\])?;", rf"^FLEETI_\w+\({name}\b.*"):
+        if m := re.search(form, code, re.M):
+            return re.sub(r"\s+", "", m.group())
+    return ""
 
 
 def public_names(header):
