@@ -10,6 +10,7 @@
 #   FUZZ_SECONDS   stop after so long, however many inputs are left (default: never)
 #   FUZZ_SEED      of the random numbers (default: 1)
 set -eu
+from=$PWD
 cd "$(dirname "$0")/.."
 # shellcheck source=tests/setup.sh
 . tests/setup.sh
@@ -23,6 +24,7 @@ qwen3) longest=2048 ;;
 serve) longest=1024 ;;
 *) die "say whose parsers: tests/fuzz.sh qwen3|serve [RUNS | add FILE...]" ;;
 esac
+[[ $runs =~ ^(add|[0-9]+)$ ]] || die "$runs: a number, or add"
 out=${OUT:-tests/build/fuzz_$name} archive=tests/$name/corpus.tar.gz
 rm -rf "$out/corpus"
 mkdir -p "$out/found"
@@ -31,9 +33,13 @@ tar -C "$out" -xzf "$archive"
 clang -std=c11 -O1 -g -Wall -Wextra -Wpedantic -Wconversion -Wno-unused-function -Werror -fno-omit-frame-pointer \
     -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all "tests/$name/fuzz.c" -o "$out/fuzz" "${qwen3_libraries[@]}"
 if [ "$runs" = add ]; then
-    for file in "${@:3}"; do cp "$file" "$out/corpus/$(sha1sum <"$file" | cut -d' ' -f1)"; done
+    for file in "${@:3}"; do
+        [[ $file == /* ]] || file=$from/$file
+        if [ "$(stat -c %s "$file")" -gt $longest ]; then die "$file: more than $longest bytes"; fi
+        cp "$file" "$out/corpus/$(sha1sum <"$file" | cut -d' ' -f1)"
+    done
     "$out/fuzz" -merge=1 "$out/corpus" "$out/found"
-    tar -C "$out" --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -cf - corpus | gzip -9n >"$archive"
+    tar -C "$out" --sort=name --mode=u=rwX,go=rX --mtime=@0 --owner=0 --group=0 --numeric-owner -cf - corpus | gzip -9n >"$archive"
     exit
 fi
 "$out/fuzz" -runs="$runs" -seed="${FUZZ_SEED:-1}" -max_total_time="${FUZZ_SECONDS:-0}" -max_len=$longest -timeout=10 \
