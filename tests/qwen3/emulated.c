@@ -11,7 +11,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "implementation.h"
-#include "fleet_sched.h"
+#include "examples/parts/fleet_server.h"
 #include "lanes.h"
 #include "mma.h"
 #include "test.h"
