@@ -158,7 +158,7 @@ class M(mutants.Mutant):
         return text.replace(self.old, self.new)
 
 
-QWEN3 = os.path.join("examples", "qwen3")
+QWEN3, PARTS = os.path.join("examples", "qwen3"), os.path.join("examples", "parts")
 ATTENTION, LARGE_M, SMALL_M, PIPELINE, INSTRUCTIONS, PREFILL, WIDE, PREFILL_EXPERTS = (
     os.path.join(QWEN3, "nvidia", n + ".h") for n in ("attention", "wgmma", "mma", "pipeline", "ptx", "prefill", "wide", "prefill_experts"))
 OPERANDS = os.path.join(QWEN3, "tasks", "operands.h")
@@ -437,8 +437,7 @@ def write_decoder(folder, change):
         for header in (os.path.join(inside, name) for name in names if name.endswith(".h")):
             with open(os.path.join(TOP, header), encoding="utf-8") as f, open(os.path.join(folder, header), "w", encoding="utf-8") as to:
                 to.write(change(header, f.read()))
-    os.makedirs(os.path.dirname(os.path.join(folder, SERVER)))
-    shutil.copy(os.path.join(TOP, SERVER), os.path.join(folder, SERVER))
+    shutil.copytree(os.path.join(TOP, PARTS), os.path.join(folder, PARTS))
 
 
 def attempt(m, work):
