@@ -173,7 +173,8 @@ static fleet_session_desc small_session(void)
 /* Whether the status says enough alone. */
 static int is_plain(fleet_status status, const fleet_session_desc *d)
 {
-    if (status == FLEET_ERROR_TIMEOUT) return d->launch.limit_ns && d->launch.limit_ns < 100;
+    if (status == FLEET_ERROR_TIMEOUT || status == FLEET_ERROR_RESIDENCY)
+        return d->launch.limit_ns && d->launch.limit_ns < 100;
     return status == FLEET_ERROR_MEMORY || status == FLEET_ERROR_TOO_MANY_WORKERS;
 }
 
