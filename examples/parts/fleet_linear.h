@@ -1,4 +1,4 @@
-/* fleet_linear.h - v0.2 - splits matrix products over chiplets, predicts the cost - MIT licence
+/* fleet_linear.h - splits matrix products over chiplets, predicts the cost - MIT licence
 
    A linear layer is an output [m, n] of activations [m, k] and weights [k, n], computed by a
    device-task. Its slices run on different chiplets, and the workers of a chiplet share the tiles
