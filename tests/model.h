@@ -16,8 +16,7 @@ typedef enum oddity {
     ODD_HANG,  /* says so in flags[0], and comes back when flags[1] is set */
     ODD_ABORT, /* asks for an abort, as fleet_state_abort does */
     ODD_MEET,  /* goes on when all tasks of odd_first to odd_end have begun in this step */
-    ODD_UNTIL, /* goes on when task odd_first has begun in this step */
-    ODD_COUNT
+    ODD_UNTIL  /* goes on when task odd_first has begun in this step */
 } oddity;
 
 #define ODD_STATUS FLEET_ERROR_UNSUPPORTED /* what a failing tile returns */

@@ -716,7 +716,7 @@ typedef struct plain_rig {
     fleet_launch_desc launch;
     plain w;
     void *memory, *args;
-    size_t tables_at, tables_words, words;
+    size_t tables_at, words;
     uint32_t *now; /* as much memory, of the host */
     size_t cells_at, runs_at, hits_at, wrong_at, cell_of_at, first_at, reads_at, to_at, from_at;
     observer seen;

@@ -180,7 +180,7 @@ static int is_deadlock(fleet_host_engine engine, fleet_status status, fleet_stat
 }
 
 /* The ends of a run. */
-typedef enum ending { LAST_STEP, ABORT, LIMIT, ENDINGS } ending;
+typedef enum ending { LAST_STEP, ABORT, LIMIT } ending;
 
 /* Runs until it ends; aborts it after a while. Returns 0 if it did not end as it should. */
 static int stand_ends(test_run *t, const setting *s, stand *o, ending how, uint64_t after_ns,
@@ -500,8 +500,7 @@ typedef enum loop_kind {
     AWAIT_STAGE,
     BEGIN_TASK,
     AWAIT_BEGUN,
-    AWAIT_STEP,
-    LOOP_KINDS
+    AWAIT_STEP
 } loop_kind;
 typedef enum end_kind { BY_STOP, BY_QUIT, BY_ABORT, BY_LIMIT, END_KINDS } end_kind;
 

@@ -2,7 +2,6 @@
 // lane permutations, atomics, load to LDS, buffer resources, identifiers.
 #include "check.h"
 #include <string>
-#define AG __HIP_MEMORY_SCOPE_AGENT
 typedef float f4 __attribute__((ext_vector_type(4)));
 typedef float f16v __attribute__((ext_vector_type(16)));
 typedef int i4 __attribute__((ext_vector_type(4)));
