@@ -8,7 +8,6 @@
 #define MOST_N 13
 #define MOST_M 3
 #define ROWS 4 /* of a block */
-#define BLOCKS ((MOST_N + ROWS - 1) / ROWS)
 #define GRIDS 5
 #define CELLS 64
 
