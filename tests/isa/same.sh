@@ -17,7 +17,7 @@ case ${1-} in --nvidia | --amd) platforms=${1#--} && shift ;; esac
 old=$1 new=${2:-$repo}
 shift $(($# < 2 ? $# : 2))
 files=("$@")
-[ $# -gt 0 ] || files=(examples/0[1-7]_*.c examples/1?_*.c examples/qwen3/qwen3.c tests/gpu/serving_launch.c tests/gpu/order.c)
+[ $# -gt 0 ] || files=(examples/0[1-7]_*.c examples/1?_*.c examples/qwen3/qwen3.c tests/gpu/server.c tests/gpu/order.c)
 work=$(mktemp -d)
 trap 'rm -rf "$work"; hip_leave' EXIT
 
