@@ -123,8 +123,8 @@ static double predicted(const layer *l, uint32_t op)
     d.tile_m = f->tile_m, d.tile_n = f->tile_n, d.tile_k = f->tile_k;
     d.element_bytes = f->element_bytes;
     d.workers_per_chiplet = LOCALITY_WORKERS;
-    d.levels = 1u << (layer_is_unaware(l->kind) ? FLEET_LEVEL_CU : FLEET_LEVEL_DEVICE);
-    if (!layer_is_unaware(l->kind)) d.splits = 1u << f->split;
+    d.levels = 1u << (l->kind == LAYER_UNAWARE ? FLEET_LEVEL_CU : FLEET_LEVEL_DEVICE);
+    if (l->kind != LAYER_UNAWARE) d.splits = 1u << f->split;
     d.traversals = 1u << f->traversal;
     if (fleet_linear_choose(&d, &l->plan->topology, &plan)) {
         fprintf(stderr, "%s\n", plan.why);
@@ -181,57 +181,6 @@ static void table5(void)
     fleet_plan_free(l.plan);
 }
 
-static void variant(const char *name, layer_kind unaware, const locality_model *model)
-{
-    static const uint32_t batches[] = {1, 32, 64};
-    size_t i;
-    printf("%-52s", name);
-    for (i = 0; i < sizeof batches / sizeof batches[0]; i++) {
-        const locality u = run(unaware, batches[i], model);
-        const locality t = run(LAYER_M_TILE, batches[i], model);
-        const locality s = run(LAYER_M_SPLIT, batches[i], model);
-        printf(" | %4.1f %4.1f %4.1f", hit_rate(&u), hit_rate(&t), hit_rate(&s));
-    }
-    printf("\n");
-    fflush(stdout);
-}
-
-/* What was tried besides: one thing changed at a time. */
-static void variants(void)
-{
-    static const uint32_t drifts[] = {0, 4, 8, 12, 16, 20};
-    locality_model model = locality_model_default();
-    char name[64];
-    size_t i;
-    printf("\nOne thing changed: hit rates in %% of Mirage-like, M-tile, M-split\n%-52s | %-14s | "
-           "%-14s | %-14s\n",
-           "", "B = 1", "B = 32", "B = 64");
-    for (i = 0; i < sizeof drifts / sizeof drifts[0]; i++) {
-        model.drift = drifts[i];
-        snprintf(name, sizeof name, "drift of %u steps", drifts[i]);
-        variant(name, LAYER_UNAWARE, &model);
-    }
-    model = locality_model_default();
-    model.seed = 2;
-    variant("another seed", LAYER_UNAWARE, &model);
-    model = locality_model_default();
-    variant("Mirage-like: column after column", LAYER_UNAWARE_COLUMNS, &model);
-    variant("Mirage-like: a task is a column and all its rows", LAYER_UNAWARE_WHOLE_COLUMNS,
-            &model);
-    variant("Mirage-like: M-tile's graph, unaware and no more", LAYER_UNAWARE_SLICES, &model);
-    model.real_rows = 1;
-    variant("only real rows are loaded", LAYER_UNAWARE, &model);
-    model = locality_model_default();
-    model.plain_index = 1;
-    variant("sets of the L2 without a hash", LAYER_UNAWARE, &model);
-    model = locality_model_default();
-    model.weights_by_k = 1;
-    variant("weights as [K, N]", LAYER_UNAWARE, &model);
-    model = locality_model_default();
-    model.acquires_forget = 1;
-    variant("every task's acquire empties its L2", LAYER_UNAWARE, &model);
-}
-
 int main(void)
 {
     static locality result[PAPER_ROWS][3];
@@ -247,6 +196,5 @@ int main(void)
     per_operator(result);
     predictions(result);
     table5();
-    variants();
     return 0;
 }

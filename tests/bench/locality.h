@@ -27,7 +27,7 @@
      the chiplet-unaware plan (fleet_plan_desc.chiplet_unaware, each product one slice, N-major) takes an output's tiles row
                           after row (all columns, then the next 16 rows), as independent CU-tasks, each chiplet in
                           turn: 36 and 42%, the paper's Mirage 38.9 and 39.0.
-   TRIED (locality.c prints them), hit rates of Mirage-like / M-tile / M-split at B = 64
+   TRIED, hit rates of Mirage-like / M-tile / M-split at B = 64
      unaware, column after column         19: m_tiles divides 8, and no chiplet gets two tiles of a column
      unaware, the graph of M-tile itself  19: its slices are columns in the same order, eight runs of them
      unaware, a task is a column with     21: 31 columns of 512 KB do not fit until their next rows begin
@@ -50,9 +50,9 @@
      B = 64), so its "HBM reads" are compared with the reads of the L2s.
      Writes: at B = 32 and 64 halves of SiLU's lines leave an L2 before their other halves are there; both count.
 
-   CROSS-CHECK by locality_gpu.c: the same plans as gfx942 code on the simulated MI300X, hit rates of Mirage-like /
-   M-tile / M-split: B = 1: 18.6 / 18.7 / 18.9, B = 32: 36.6 / 52.8 / 19.5, B = 64: 41.2 / 73.7 / 19.6. Its workers
-   drift as its scheduler has it, like those here with a drift of 4 to 6 steps.
+   CROSS-CHECK (commit 74eb900, tests/bench/locality_gpu.sh): the same plans as gfx942 code on the simulated MI300X, hit
+   rates of Mirage-like / M-tile / M-split: B = 1: 18.6 / 18.7 / 18.9, B = 32: 36.6 / 52.8 / 19.5, B = 64: 41.2 / 73.7 /
+   19.6. Its workers drift as its scheduler has it, like those here with a drift of 4 to 6 steps.
 */
 #ifndef FLEET_LOCALITY_H
 #define FLEET_LOCALITY_H
@@ -103,11 +103,7 @@ static const layer_shape layer_shapes[OPS] = {{"qkv", 4096, 6144},
 typedef enum layer_kind {
     LAYER_M_TILE,
     LAYER_M_SPLIT,
-    /* unaware plans (fleet_plan_desc), of products in one slice: */
-    LAYER_UNAWARE,               /* row of tiles after row of tiles */
-    LAYER_UNAWARE_COLUMNS,       /* column after column */
-    LAYER_UNAWARE_WHOLE_COLUMNS, /* a task has one column and goes down its rows */
-    LAYER_UNAWARE_SLICES /* the graph of M-tile as it is: slice after slice, column after column */
+    LAYER_UNAWARE /* fleet_plan_desc.chiplet_unaware, products in one slice, row of tiles after row of tiles */
 } layer_kind;
 
 typedef struct layer {
@@ -118,40 +114,24 @@ typedef struct layer {
     char why[512]; /* where the plan cannot be built */
 } layer;
 
-static inline int layer_is_unaware(layer_kind kind)
-{
-    return kind != LAYER_M_TILE && kind != LAYER_M_SPLIT;
-}
-
-/* Slices of an operator, and CU-tasks that an unaware plan makes of one. */
-static inline uint32_t layer_slices(layer_kind kind, uint32_t chiplets)
-{
-    return layer_is_unaware(kind) && kind != LAYER_UNAWARE_SLICES ? 1 : chiplets;
-}
-static inline uint32_t layer_tiles(layer_kind kind, const fleet_linear *l, uint32_t slices)
-{
-    const fleet_partition longest = fleet_linear_partition(l, 0, slices);
-    return kind == LAYER_UNAWARE_WHOLE_COLUMNS ? longest.n_tiles
-                                               : longest.m_tiles * longest.n_tiles;
-}
-
 /* The layer's operators in a row, each waiting for all of the one before. Null: l->why says why. */
 static inline fleet_plan *layer_build(layer *l)
 {
     fleet_graph *g = fleet_graph_create(NULL);
     fleet_plan_desc d = fleet_plan_desc_default();
-    const int unaware = layer_is_unaware(l->kind);
+    const int unaware = l->kind == LAYER_UNAWARE;
     fleet_plan *plan = NULL;
     fleet_etensor before;
-    uint32_t i;
+    uint32_t i, slices;
     before.id = 0;
     d.topology = fleet_topology_preset(FLEET_MI350X);
+    slices = unaware ? 1 : d.topology.chiplets;
     d.workers_per_chiplet = LOCALITY_WORKERS;
     d.chiplet_unaware = (uint32_t)unaware;
     d.counter_levels = unaware ? 1 : 2;
     for (i = 0; i < OPS; i++) {
         const char *name = layer_shapes[i].name;
-        const uint32_t slices = layer_slices(l->kind, d.topology.chiplets);
+        const fleet_partition longest = fleet_linear_partition(&l->linear[i], 0, slices);
         char done[16];
         fleet_etensor E;
         fleet_grid grid;
@@ -161,8 +141,7 @@ static inline fleet_plan *layer_build(layer *l)
         grid = fleet_call_device(g, name, 0, fleet_shape0(), i);
         fleet_grid_level(g, grid, FLEET_LEVEL_DEVICE);
         fleet_grid_slices(g, grid, fleet_dim_of((int32_t)slices));
-        fleet_grid_tiles(g, grid,
-                         fleet_dim_of((int32_t)layer_tiles(l->kind, &l->linear[i], slices)));
+        fleet_grid_tiles(g, grid, fleet_dim_of((int32_t)(longest.m_tiles * longest.n_tiles)));
         fleet_out_edge_map(g, grid, E, fleet_map0());
         if (before.id) fleet_in_edge_map(g, grid, before, fleet_map0());
         before = E;
@@ -195,9 +174,7 @@ static inline int layer_make(layer *l, layer_kind kind, uint32_t batch)
         f->tile_m = LOCALITY_TILE_M, f->tile_n = LOCALITY_TILE_N, f->tile_k = LOCALITY_TILE_K;
         f->element_bytes = LOCALITY_ELEMENT_BYTES;
         f->split = kind == LAYER_M_SPLIT ? FLEET_SPLIT_M : FLEET_SPLIT_N;
-        f->traversal = kind == LAYER_UNAWARE || kind == LAYER_UNAWARE_WHOLE_COLUMNS
-                           ? FLEET_TRAVERSAL_N_MAJOR
-                           : FLEET_TRAVERSAL_M_MAJOR;
+        f->traversal = kind == LAYER_UNAWARE ? FLEET_TRAVERSAL_N_MAJOR : FLEET_TRAVERSAL_M_MAJOR;
         rows = (uint64_t)fleet_linear_m_tiles(f) * f->tile_m;
         /* silu's inputs are gate_up's outputs, down's inputs silu's outputs */
         if (i == OP_SILU)
@@ -218,10 +195,6 @@ static inline int layer_make(layer *l, layer_kind kind, uint32_t batch)
 typedef struct locality_model {
     uint32_t drift; /* steps */
     uint64_t seed;
-    uint32_t real_rows;       /* 1: loads leave out the rows past the batch */
-    uint32_t plain_index;     /* 1: the L2's sets are not hashed */
-    uint32_t weights_by_k;    /* 1: weights lie as [K, N] */
-    uint32_t acquires_forget; /* 1: each task's device-scope acquire empties its L2 */
 } locality_model;
 
 static inline locality_model locality_model_default(void)
@@ -247,8 +220,7 @@ typedef struct locality {
 typedef struct walk_tile {
     uint32_t desc;
     fleet_tile at;
-    uint32_t streams;     /* its weights */
-    uint32_t begins_task; /* 1: the first of its task's on this worker */
+    uint32_t streams; /* its weights */
     uint32_t ends_task;
 } walk_tile;
 
@@ -315,12 +287,10 @@ static inline void walk_task(walk *w, walk_worker *worker, uint32_t rank, uint32
     for (t = first; t < part.m_tiles * part.n_tiles; t += stride)
         walk_add(w, worker, desc, fleet_partition_tile(f, &part, t))->streams =
             !alone && part.m_tiles == 1;
-    if (worker->count == before) {
+    if (worker->count == before)
         walk_end_task(w, worker->chiplet, desc);
-    } else {
-        w->tiles[worker->first + before].begins_task = 1;
+    else
         w->tiles[worker->first + worker->count - 1].ends_task = 1;
-    }
 }
 
 /* Loads `rows` rows of `lines` lines, `pitch` apart. Returns the hits. */
@@ -369,23 +339,14 @@ static inline void walk_chunk(walk *w, uint32_t chiplet, uint32_t op, const walk
     const uint32_t lines = f->tile_k * f->element_bytes / CACHE_LINE_BYTES;
     const uint32_t pitch = f->k * f->element_bytes / CACHE_LINE_BYTES;
     const uint32_t m = tile->at.m * f->tile_m, n = tile->at.n * f->tile_n;
-    const uint32_t left = f->m - m;
-    const uint32_t rows = w->model.real_rows && left < f->tile_m ? left : f->tile_m;
     const uint32_t bits = tile->streams ? CACHE_STREAMED : 0;
     op_counts *counts = &w->result.op[op];
-    walk_load(w, chiplet, l->x[op] + m * pitch + chunk * lines, rows, pitch, lines, 0);
+    walk_load(w, chiplet, l->x[op] + m * pitch + chunk * lines, f->tile_m, pitch, lines, 0);
     counts->weight_requests += (uint64_t)f->tile_n * lines;
-    if (w->model.weights_by_k) {
-        const uint32_t across = f->n * f->element_bytes / CACHE_LINE_BYTES;
-        counts->weight_hits +=
-            walk_load(w, chiplet, l->weights[op] + chunk * f->tile_k * across + tile->at.n,
-                      f->tile_k, across, 1, bits);
-    } else {
-        counts->weight_hits += walk_load(w, chiplet, l->weights[op] + n * pitch + chunk * lines,
-                                         f->tile_n, pitch, lines, bits);
-    }
+    counts->weight_hits += walk_load(w, chiplet, l->weights[op] + n * pitch + chunk * lines,
+                                     f->tile_n, pitch, lines, bits);
     if (chunk + 1 < chunks) return;
-    if (op == OP_GATE_UP && !layer_is_unaware(l->kind))
+    if (op == OP_GATE_UP && l->kind != LAYER_UNAWARE)
         walk_store(w, chiplet, OP_SILU, tile->at, f->tile_n / 2);
     else
         walk_store(w, chiplet, op, tile->at, f->tile_n);
@@ -397,9 +358,6 @@ static inline int walk_step(walk *w, walk_worker *worker, uint32_t op, uint32_t 
     const walk_tile *tile = &w->tiles[worker->first + worker->done];
     const uint32_t k = worker->chiplet, tile_k = w->l->linear[op].tile_k;
     const uint32_t chunks = op == OP_SILU ? 1 : w->l->linear[op].k / tile_k;
-    const fleet_task *task = &tasks_of(w->l->plan)[tile->desc];
-    if (w->model.acquires_forget && tile->begins_task && !worker->chunk && task->n_waits)
-        cache_sim_acquire(&w->sim, k);
     if (op == OP_SILU)
         walk_silu(w, k, tile->at);
     else
@@ -453,7 +411,6 @@ static inline locality locality_run(const layer *l, const locality_model *model)
     w.model = *model;
     w.workers = (walk_worker *)calloc(l->plan->total_workers, sizeof *w.workers);
     if (!w.workers || !cache_sim_make(&w.sim, t->chiplets, t->l2_bytes, t->llc_bytes)) abort();
-    for (i = 0; i < t->chiplets; i++) w.sim.l2[i].plain_index = model->plain_index;
     for (i = 0; i < OPS; i++) walk_op(&w, i);
     w.result.total = w.sim.counts;
     cache_sim_free(&w.sim);
