@@ -26,7 +26,6 @@
 # default 300).
 set -eu
 export -n LIBRARIES # nvcc would take it for options of its own
-PATH=$PATH:/usr/local/cuda/bin:/opt/rocm/bin
 top=$(cd "$(dirname "$0")/../.." && pwd)
 out=$top/tests/build/compare
 
@@ -47,12 +46,8 @@ while [ $# -gt 0 ]; do
 done
 [ $# = 1 ] || [ $# = 2 ] || usage
 
-platform=${FLEET_PLATFORM:-}
-if [ -z "$platform" ]; then
-    platform=host
-    if command -v nvcc >/dev/null && nvidia-smi -L >/dev/null 2>&1; then platform=cuda; fi
-    if command -v hipcc >/dev/null && [ -e /dev/kfd ]; then platform=hip; fi
-fi
+# shellcheck source=tests/bench/model.sh
+. "$top/tests/bench/model.sh"
 case $platform in
 cuda)
     name=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1) || name=
@@ -136,24 +131,10 @@ for pid in ${builders[@]+"${builders[@]}"}; do wait "$pid" || failed=1; done
 
 # ---- measurements: each prints lines "NAME<tab>VALUE<tab>UNIT"
 
-# model NAME LAYERS HIDDEN FFN HEADS KV_HEADS [EXPERTS EXPERTS_PER_TOKEN]: the folder of a config without weights.
+# model NAME SIZE...: the folder of a config without weights.
 model() {
-    local kind=Qwen3 type=qwen3 experts=
-    if [ $# -gt 6 ]; then
-        kind=Qwen3Moe type=qwen3_moe
-        experts="\"num_experts\": $7, \"num_experts_per_tok\": $8, \"moe_intermediate_size\": $4, \"norm_topk_prob\": true,"
-    fi
     mkdir -p "$out/models/$1"
-    cat >"$out/models/$1/config.json" <<END
-{
-  "architectures": ["${kind}ForCausalLM"], "model_type": "$type", $experts
-  "num_hidden_layers": $2, "hidden_size": $3, "intermediate_size": $4,
-  "num_attention_heads": $5, "num_key_value_heads": $6, "head_dim": 128,
-  "vocab_size": 151936, "max_position_embeddings": 40960,
-  "rope_theta": 1000000.0, "rms_norm_eps": 1e-06,
-  "hidden_act": "silu", "attention_bias": false, "tie_word_embeddings": false
-}
-END
+    config "${@:2}" >"$out/models/$1/config.json"
 }
 model 8b 36 4096 12288 32 8
 model 30b-a3b 48 2048 768 32 4 128 8

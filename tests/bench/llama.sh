@@ -26,18 +26,10 @@ model=${MODEL:-28 1024 3072 16 8}
 out=tests/build/bench
 program=${PROGRAM:-$out/qwen3}
 mkdir -p "$out/llama"
+# shellcheck source=tests/bench/model.sh
+. "$repo/tests/bench/model.sh"
 # shellcheck disable=SC2086
-set -- $model
-cat >"$out/llama/config.json" <<END
-{
-  "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
-  "num_hidden_layers": $1, "hidden_size": $2, "intermediate_size": $3,
-  "num_attention_heads": $4, "num_key_value_heads": $5, "head_dim": 128,
-  "vocab_size": 151936, "max_position_embeddings": 40960,
-  "rope_theta": 1000000.0, "rms_norm_eps": 1e-06,
-  "hidden_act": "silu", "attention_bias": false, "tie_word_embeddings": false
-}
-END
+config $model >"$out/llama/config.json"
 if [ -z "${PROGRAM:-}" ]; then
     setup_qwen3
     "${CC:-cc}" -std=c11 -O3 -march=native -ffp-contract=fast -I. ${stb_flags[@]+"${stb_flags[@]}"} \

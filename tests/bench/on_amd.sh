@@ -56,16 +56,9 @@ build() { # FILE PROGRAM [OPTION...]
 build examples/qwen3/qwen3.c "$out/on_amd/qwen3" -x hip -DHAS_ROW_TILES=1u "${stb_flags[@]}"
 build tests/bench/launch.c "$out/on_amd/launch" -x hip
 build tests/amdsim/tests/timed/timed.hip "$out/on_amd/timed" -std=c++17
-hip_run tee "$out/on_amd/config.json" >/dev/null <<END
-{
-  "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
-  "num_hidden_layers": ${FLEET_LAYERS:-3}, "hidden_size": 4096, "intermediate_size": 12288,
-  "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
-  "vocab_size": 1024, "max_position_embeddings": 40960,
-  "rope_theta": 1000000.0, "rms_norm_eps": 1e-06,
-  "hidden_act": "silu", "attention_bias": false, "tie_word_embeddings": false
-}
-END
+# shellcheck source=tests/bench/model.sh
+. "$repo/tests/bench/model.sh"
+VOCABULARY=1024 config "${FLEET_LAYERS:-3}" 4096 12288 32 8 | hip_run tee "$out/on_amd/config.json" >/dev/null
 
 # A run's output goes to the report under a heading, and to $log.
 log=$here/on_amd.log

@@ -18,30 +18,16 @@
 set -eu
 cd "$(dirname "$0")/../.."
 export -n LIBRARIES # nvcc would take it for options of its own
-PATH=$PATH:/usr/local/cuda/bin:/opt/rocm/bin
 out=tests/build/bench
 mkdir -p "$out/model"
 
-platform=${FLEET_PLATFORM:-}
-if [ -z "$platform" ]; then
-    platform=host
-    if command -v nvcc >/dev/null && nvidia-smi -L >/dev/null 2>&1; then platform=cuda; fi
-    if command -v hipcc >/dev/null && [ -e /dev/kfd ]; then platform=hip; fi
-fi
+# shellcheck source=tests/bench/model.sh
+. tests/bench/model.sh
 program=${PROGRAM:-$out/serving}
 include=(-I. ${STB_DS:+-I"$(dirname "$STB_DS")"} ${LIBRARIES:+-I"$LIBRARIES"})
 libraries=(-ljansson)
 if [ -n "${LIBRARIES:-}" ]; then libraries=("$LIBRARIES/libjansson.a"); fi
-cat >"$out/model/config.json" <<'END'
-{
-  "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
-  "num_hidden_layers": 36, "hidden_size": 4096, "intermediate_size": 12288,
-  "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
-  "vocab_size": 151936, "max_position_embeddings": 40960,
-  "rope_theta": 1000000.0, "rms_norm_eps": 1e-06,
-  "hidden_act": "silu", "attention_bias": false, "tie_word_embeddings": false
-}
-END
+config 36 4096 12288 32 8 >"$out/model/config.json"
 case $platform in
 host)
     name=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)", $(nproc) processors, small model of the tests"
