@@ -12,8 +12,7 @@
 
    nvcc -x cu -gencode=arch=compute_90a,code=sm_90a -std=c++17 -O3 -w -I. tests/bench/moe.c -o moe
    ./moe [--tokens N] [--schedule NAME]
-   and, after --tokens, how its work is split: [--stages N] [--tile-rows N] [--up-rows N] [--up-runs N] [--down-rows N]
-   [--down-runs N] [--dealt N]. With -DMOE_PORTABLE for other GPUs of NVIDIA. On the CPU (-lm) it only checks, with a
+   With -DMOE_PORTABLE for other GPUs of NVIDIA. On the CPU (-lm) it only checks, with a
    small layer. */
 #include "bench.h"
 #include "moe_tiles.h"
@@ -152,19 +151,19 @@ typedef struct cut {
 #if MOE_TENSOR_CORES
 static const sizes layer = {128, 8, 2048, 768, 4096};
 /* The best that was found on an H200. */
-static cut cuts[] = {{1, 32, 1, 32, 1, 7, 6, {96, 1, 128, 1}, {96, 1, 128, 1}},
-                     {8, 32, 2, 32, 1, 7, 4, {192, 1, 256, 1}, {192, 1, 256, 1}},
-                     {32, 32, 8, 32, 1, 7, 32, {256, 3, 256, 4}, {192, 1, 256, 1}},
-                     {128, 0, 8, 64, 1, 6, 32, {256, 3, 256, 4}, {192, 1, 256, 1}},
-                     {1024, 0, 8, 128, 8, 7, 32, {256, 6, 256, 8}, {256, 1, 256, 1}},
-                     {4096, 0, 32, 128, 32, 0, 32, {256, 3, 256, 4}, {256, 2, 256, 4}}};
+static const cut cuts[] = {{1, 32, 1, 32, 1, 7, 6, {96, 1, 128, 1}, {96, 1, 128, 1}},
+                           {8, 32, 2, 32, 1, 7, 4, {192, 1, 256, 1}, {192, 1, 256, 1}},
+                           {32, 32, 8, 32, 1, 7, 32, {256, 3, 256, 4}, {192, 1, 256, 1}},
+                           {128, 0, 8, 64, 1, 6, 32, {256, 3, 256, 4}, {192, 1, 256, 1}},
+                           {1024, 0, 8, 128, 8, 7, 32, {256, 6, 256, 8}, {256, 1, 256, 1}},
+                           {4096, 0, 32, 128, 32, 0, 32, {256, 3, 256, 4}, {256, 2, 256, 4}}};
 static const uint32_t token_counts[] = {1, 8, 32, 128, 1024, 4096};
 #else
 static const sizes layer = {16, 4, 64, 48, 60};
-static cut cuts[] = {{1, 4, 8, 16, 1, 7, 0, {32, 1, 32, 2}, {32, 1, 32, 1}},
-                     {8, 4, 8, 16, 2, 4, 0, {32, 3, 64, 1}, {48, 1, 16, 1}},
-                     {20, 0, 8, 16, 7, 0, 0, {48, 2, 32, 1}, {32, 1, 64, 1}},
-                     {60, 0, 8, 72, 7, 0, 0, {48, 2, 32, 1}, {32, 3, 16, 2}}};
+static const cut cuts[] = {{1, 4, 8, 16, 1, 7, 0, {32, 1, 32, 2}, {32, 1, 32, 1}},
+                           {8, 4, 8, 16, 2, 4, 0, {32, 3, 64, 1}, {48, 1, 16, 1}},
+                           {20, 0, 8, 16, 7, 0, 0, {48, 2, 32, 1}, {32, 1, 64, 1}},
+                           {60, 0, 8, 72, 7, 0, 0, {48, 2, 32, 1}, {32, 3, 16, 2}}};
 static const uint32_t token_counts[] = {1, 7, 8, 20, 60};
 #endif
 
@@ -322,9 +321,9 @@ static void map_all(moe *m)
 }
 #endif
 
-static cut *cut_of(uint32_t tokens)
+static const cut *cut_of(uint32_t tokens)
 {
-    cut *c = cuts;
+    const cut *c = cuts;
     while (c->tokens < tokens && c < cuts + sizeof cuts / sizeof *cuts - 1) c++;
     return c;
 }
@@ -847,17 +846,8 @@ int main(int argc, char **argv)
     const char *schedule = NULL;
     memory all;
     for (int i = 1; i + 1 < argc; i += 2) {
-        const uint32_t value = (uint32_t)strtoul(argv[i + 1], NULL, 10);
-        cut *c = cut_of(only);
-        if (strcmp(argv[i], "--tokens") == 0) only = value;
+        if (strcmp(argv[i], "--tokens") == 0) only = (uint32_t)strtoul(argv[i + 1], NULL, 10);
         if (strcmp(argv[i], "--schedule") == 0) schedule = argv[i + 1];
-        if (strcmp(argv[i], "--stages") == 0) c->stages = value;
-        if (strcmp(argv[i], "--up-rows") == 0) c->tiles.up_rows = c->shares.up_rows = value;
-        if (strcmp(argv[i], "--up-runs") == 0) c->tiles.up_runs = c->shares.up_runs = value;
-        if (strcmp(argv[i], "--down-rows") == 0) c->tiles.down_rows = c->shares.down_rows = value;
-        if (strcmp(argv[i], "--down-runs") == 0) c->tiles.down_runs = c->shares.down_runs = value;
-        if (strcmp(argv[i], "--tile-rows") == 0) c->tile_rows = value;
-        if (strcmp(argv[i], "--dealt") == 0) c->dealt = value;
     }
     for (uint32_t i = 0; i < SCHEDULES; i++)
         wanted[i] = !schedule || strcmp(schedule, schedules[i].name) == 0;
