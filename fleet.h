@@ -1132,19 +1132,17 @@ static void fleeti_put(fleeti_text *out, const char *format, ...)
 static void fleeti_put_point(fleeti_text *out, const char *name, const int32_t *at, uint32_t rank,
                              const char *brackets)
 {
-    uint32_t k;
     fleeti_put(out, "%s", name);
     if (!rank && brackets[0] == '[') return;
     fleeti_put(out, "%c", brackets[0]);
-    for (k = 0; k < rank; k++) fleeti_put(out, k ? ",%d" : "%d", (int)at[k]);
+    for (uint32_t k = 0; k < rank; k++) fleeti_put(out, k ? ",%d" : "%d", (int)at[k]);
     fleeti_put(out, "%c", brackets[1]);
 }
 
 /* Converts a row-major index to a coordinate. */
 static void fleeti_unravel(uint32_t index, const int32_t *extent, uint32_t rank, int32_t *at)
 {
-    uint32_t k;
-    for (k = rank; k-- > 0;) {
+    for (uint32_t k = rank; k-- > 0;) {
         at[k] = (int32_t)(index % (uint32_t)extent[k]);
         index /= (uint32_t)extent[k];
     }
@@ -1200,11 +1198,10 @@ static fleet_topology fleeti_topology(const char *name, uint32_t chiplets, uint3
                                       uint32_t private_l2)
 {
     fleet_topology t;
-    uint32_t k;
     memset(&t, 0, sizeof t);
     snprintf(t.name, sizeof t.name, "%s", name);
     t.chiplets = chiplets;
-    for (k = 0; k < chiplets && k < FLEET_MAX_CHIPLETS; k++) t.units[k] = units;
+    for (uint32_t k = 0; k < chiplets && k < FLEET_MAX_CHIPLETS; k++) t.units[k] = units;
     t.wave_size = wave;
     t.lds_bytes = lds;
     t.l2_bytes = l2;
@@ -1230,10 +1227,9 @@ fleet_topology fleet_topology_preset(fleet_chip chip)
 fleet_topology fleet_topology_make(uint32_t chiplets, uint32_t units)
 {
     fleet_topology t = fleet_topology_preset(FLEET_MI300X);
-    uint32_t k;
     snprintf(t.name, sizeof t.name, "custom");
     t.chiplets = chiplets;
-    for (k = 0; k < FLEET_MAX_CHIPLETS; k++) t.units[k] = k < chiplets ? units : 0;
+    for (uint32_t k = 0; k < FLEET_MAX_CHIPLETS; k++) t.units[k] = k < chiplets ? units : 0;
     return t;
 }
 
@@ -1375,8 +1371,8 @@ fleet_key fleet_key_plus(fleet_key key, uint32_t task_axis, int64_t weight)
 static int64_t fleeti_key_at(const fleet_key *key, const int32_t *at)
 {
     int64_t v = key->constant;
-    uint32_t k;
-    for (k = 0; k < FLEET_MAX_RANK; k++) v = fleeti_add(v, fleeti_mul(key->weight[k], at[k]));
+    for (uint32_t k = 0; k < FLEET_MAX_RANK; k++)
+        v = fleeti_add(v, fleeti_mul(key->weight[k], at[k]));
     return v;
 }
 
@@ -1782,13 +1778,12 @@ static int fleeti_check_shape(fleet_graph *g, fleet_shape *shape, const char *ow
                               fleeti_site site)
 {
     char field[32];
-    uint32_t k;
     if (shape->rank > FLEET_MAX_RANK) {
         fleeti_fail(g, FLEET_ERROR_ARGUMENT, site, "%s: a shape has at most %d axes", owner,
                     FLEET_MAX_RANK);
         return 0;
     }
-    for (k = 0; k < shape->rank; k++) {
+    for (uint32_t k = 0; k < shape->rank; k++) {
         snprintf(field, sizeof field, "extent %u", k);
         if (!fleeti_check_dim(g, &shape->extent[k], owner, field, site)) return 0;
     }
@@ -1918,7 +1913,6 @@ void fleeti_grid_order(fleet_graph *g, fleet_grid grid, fleet_key key, const cha
 {
     fleeti_site site = fleeti_site_at(file, line);
     fleeti_grid_def *def = fleeti_grid_of(g, grid, site);
-    uint32_t k;
     if (!def) return;
     if (fleeti_is_huge(key.constant)) {
         fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
@@ -1927,7 +1921,7 @@ void fleeti_grid_order(fleet_graph *g, fleet_grid grid, fleet_key key, const cha
                     def->name);
         return;
     }
-    for (k = def->shape.rank; k < FLEET_MAX_RANK; k++)
+    for (uint32_t k = def->shape.rank; k < FLEET_MAX_RANK; k++)
         if (key.weight[k]) {
             fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
                         "order of grid %s: the key names task axis %u, but the grid has %u axes",
@@ -1998,21 +1992,21 @@ static const char *fleeti_parse_einsum(const char *einsum, uint32_t grid_rank, u
 {
     char left[FLEET_MAX_RANK], right[FLEET_MAX_RANK];
     const char *at = einsum;
-    uint32_t k, j;
-    int n_left = fleeti_letters(&at, left, FLEET_MAX_RANK), n_right;
+    uint32_t k;
+    int n_left = fleeti_letters(&at, left, FLEET_MAX_RANK);
     if (n_left < 0) return "it may hold only letters, spaces and ->";
     if (at[0] != '-' || at[1] != '>') return "it has no ->";
     at += 2;
-    n_right = fleeti_letters(&at, right, FLEET_MAX_RANK);
+    int n_right = fleeti_letters(&at, right, FLEET_MAX_RANK);
     if (n_right < 0 || *at) return "it may hold only letters, spaces and one ->";
     if ((uint32_t)n_left != grid_rank) return "the left side needs one letter per axis of the grid";
     if ((uint32_t)n_right != event_rank)
         return "the right side needs one letter per axis of the event tensor";
     for (k = 0; k < grid_rank; k++)
-        for (j = 0; j < k; j++)
+        for (uint32_t j = 0; j < k; j++)
             if (left[j] == left[k]) return "a letter is twice on the left";
     *map = fleet_map0();
-    for (j = 0; j < event_rank; j++) {
+    for (uint32_t j = 0; j < event_rank; j++) {
         for (k = 0; k < grid_rank && left[k] != right[j]; k++) {
         }
         *map = fleet_map_append(*map, k < grid_rank ? fleet_axis(k, 1, 0, 1) : fleet_axis_all());
@@ -2025,11 +2019,10 @@ static int fleeti_check_map(fleet_graph *g, fleet_map *map, uint32_t grid_rank, 
                             fleeti_site site)
 {
     char field[40];
-    uint32_t j, k;
-    for (j = 0; j < map->rank; j++) {
+    for (uint32_t j = 0; j < map->rank; j++) {
         fleet_axis_map *a = &map->axis[j];
         if (a->every) continue;
-        for (k = grid_rank; k < FLEET_MAX_RANK; k++) {
+        for (uint32_t k = grid_rank; k < FLEET_MAX_RANK; k++) {
             if (a->stride[k]) {
                 fleeti_fail(g, FLEET_ERROR_MAP, site,
                             "%s: axis %u of the map names task axis %u, but the grid has %u axes",
@@ -2086,12 +2079,11 @@ static void fleeti_add_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event
         }
         if (!fleeti_check_map(g, &def.map, from->shape.rank, owner, site)) return;
     } else {
-        const char *wrong;
         if (!einsum) {
             fleeti_fail(g, FLEET_ERROR_NULL, site, "%s: the einsum string is null", owner);
             return;
         }
-        wrong = fleeti_parse_einsum(einsum, from->shape.rank, to->shape.rank, &def.map);
+        const char *wrong = fleeti_parse_einsum(einsum, from->shape.rank, to->shape.rank, &def.map);
         if (wrong) {
             fleeti_fail(g, FLEET_ERROR_MAP, site,
                         "%s: \"%.40s\" (grid axes: %u, event axes: %u): %s", owner, einsum,
@@ -2136,7 +2128,6 @@ void fleeti_after(fleet_graph *g, fleet_grid later, fleet_grid earlier, const ch
     const fleet_map map = fleet_map0();
     fleeti_event_def def;
     fleet_etensor event;
-    fleeti_text name;
     char key[32];
     if (!second || !first) return;
     if (first == second) {
@@ -2148,7 +2139,7 @@ void fleeti_after(fleet_graph *g, fleet_grid later, fleet_grid earlier, const ch
     if (stbds_shgeti(g->names, key) >= 0 || !fleeti_check_room_for_name(g)) return;
     stbds_shput(g->names, key, FLEETI_LEN(g->events));
     memset(&def, 0, sizeof def);
-    name = fleeti_text_at(def.name, sizeof def.name);
+    fleeti_text name = fleeti_text_at(def.name, sizeof def.name);
     fleeti_put(&name, "%s%s%s", second->name, FLEETI_AFTER, first->name);
     def.site = site;
     if (!FLEETI_PUSH(g, g->events, def)) return;
@@ -2187,9 +2178,8 @@ static fleeti_tensor_def *fleeti_tensor_of(fleet_graph *g, fleet_tensor tensor, 
                                            const char *owner, fleeti_site site)
 {
     const uint32_t i = fleeti_number(tensor.id) - 1u;
-    fleeti_tensor_def *def;
     if (!fleeti_can_build(g)) return NULL;
-    def = i < FLEETI_LEN(g->tensors) ? &g->tensors[i] : NULL;
+    fleeti_tensor_def *def = i < FLEETI_LEN(g->tensors) ? &g->tensors[i] : NULL;
     if (!def || fleeti_handle(g, def->name, i + 1u) != tensor.id) {
         char kind[160];
         snprintf(kind, sizeof kind, "%s: run-time tensor", owner);
@@ -2290,10 +2280,10 @@ void fleeti_symbol_writer(fleet_graph *g, fleet_dim symbol, fleet_grid writer, c
                           int line)
 {
     const fleeti_site site = fleeti_site_at(file, line);
-    uint32_t number = 0, i;
+    uint32_t number = 0;
     fleeti_grid_def *def = fleeti_setter_of(g, symbol, writer, &number, site);
     if (!def) return;
-    for (i = 0; i < FLEETI_LEN(g->symbols); i++) {
+    for (uint32_t i = 0; i < FLEETI_LEN(g->symbols); i++) {
         const uint32_t other = g->symbols[i].writer;
         if (!other || other == fleeti_number(writer.id)) continue;
         fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
@@ -2824,9 +2814,9 @@ static uint32_t fleeti_flags_of(uint32_t symbols, uint32_t cuts, uint32_t n_maps
 /* A bit for each symbol of the grid's shape that is bound at launch. */
 static uint32_t fleeti_symbols_of_shape(const fleeti_build *b, const fleeti_grid_def *def)
 {
-    uint32_t k, symbol = def->slices_given ? def->slices.symbol : 0, symbols = 0;
+    uint32_t symbol = def->slices_given ? def->slices.symbol : 0, symbols = 0;
     if (symbol && b->at_launch[symbol - 1u]) symbols |= 1u << (symbol - 1u);
-    for (k = 0; k < def->shape.rank; k++) {
+    for (uint32_t k = 0; k < def->shape.rank; k++) {
         symbol = def->shape.extent[k].symbol;
         if (symbol && b->at_launch[symbol - 1u]) symbols |= 1u << (symbol - 1u);
     }
@@ -2907,8 +2897,8 @@ static uint64_t fleeti_checksum(const fleet_plan *plan)
 {
     const char *block = (const char *)plan;
     const uint64_t own = offsetof(fleet_plan, checksum), whole = plan->bytes / 8 * 8;
-    uint64_t sum = plan->bytes, at, word;
-    for (at = 0; at < whole; at += 8) {
+    uint64_t sum = plan->bytes, word;
+    for (uint64_t at = 0; at < whole; at += 8) {
         memcpy(&word, block + at, 8);
         sum = fleeti_sum_word(sum, at == own ? 0 : word);
     }
@@ -2984,12 +2974,12 @@ static fleet_status fleeti_bind_symbols(fleeti_build *b, fleeti_bucketing *all)
 {
     const fleet_graph *g = b->g;
     const fleet_plan_desc *desc = b->desc;
-    uint32_t n = FLEETI_LEN(g->symbols), i, s;
+    uint32_t n = FLEETI_LEN(g->symbols), s;
     if (desc->n_bindings > FLEET_MAX_SYMBOLS)
         return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
                              "plan: n_bindings is %u, at most %d", desc->n_bindings,
                              FLEET_MAX_SYMBOLS);
-    for (i = 0; i < desc->n_bindings; i++) {
+    for (uint32_t i = 0; i < desc->n_bindings; i++) {
         s = fleeti_symbol_number(g, desc->bindings[i].symbol) - 1u;
         if (s >= n)
             return fleeti_reject(b, FLEET_ERROR_HANDLE, fleeti_no_site(),
@@ -3040,8 +3030,7 @@ static fleet_status fleeti_add_bucket(fleeti_build *b, fleeti_bucketing *all, ui
 static uint64_t fleeti_count_buckets(const fleeti_bucketing *all, uint32_t n)
 {
     uint64_t total = 1;
-    uint32_t s;
-    for (s = 0; s < n && total <= FLEET_MAX_BUCKETS; s++) total *= all->count[s];
+    for (uint32_t s = 0; s < n && total <= FLEET_MAX_BUCKETS; s++) total *= all->count[s];
     return total;
 }
 
@@ -3049,12 +3038,12 @@ static uint64_t fleeti_count_buckets(const fleeti_bucketing *all, uint32_t n)
    no list can be shorter. */
 static int fleeti_thin_buckets(fleeti_bucketing *all, const uint8_t *by_default, uint32_t n)
 {
-    uint32_t longest = n, s, i, kept;
-    for (s = 0; s < n; s++)
+    uint32_t longest = n;
+    for (uint32_t s = 0; s < n; s++)
         if (by_default[s] && all->count[s] > (longest < n ? all->count[longest] : 1)) longest = s;
     if (longest == n) return 0;
-    kept = (all->count[longest] + 1) / 2;
-    for (i = 0; i < kept; i++)
+    uint32_t kept = (all->count[longest] + 1) / 2;
+    for (uint32_t i = 0; i < kept; i++)
         all->value[longest][i] = all->value[longest][2 * i + (all->count[longest] % 2 ? 0 : 1)];
     all->count[longest] = kept;
     return 1;
@@ -3063,7 +3052,7 @@ static int fleeti_thin_buckets(fleeti_bucketing *all, const uint8_t *by_default,
 static fleet_status fleeti_fill_buckets(fleeti_build *b, fleeti_bucketing *all)
 {
     const fleet_plan_desc *desc = b->desc;
-    uint32_t n = FLEETI_LEN(b->g->symbols), i, s, k;
+    uint32_t n = FLEETI_LEN(b->g->symbols), s;
     uint8_t by_default[FLEET_MAX_SYMBOLS];
     int64_t value;
     fleet_status status = FLEET_OK;
@@ -3071,15 +3060,14 @@ static fleet_status fleeti_fill_buckets(fleeti_build *b, fleeti_bucketing *all)
         return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
                              "plan: n_buckets is %u, at most %d", desc->n_buckets,
                              FLEET_MAX_SYMBOLS);
-    for (i = 0; i < desc->n_buckets; i++) {
+    for (uint32_t i = 0; i < desc->n_buckets; i++) {
         const fleeti_buckets *list = &desc->buckets[i];
-        const fleeti_symbol_def *def;
         s = fleeti_symbol_number(b->g, list->symbol) - 1u;
         if (s >= n || !all->at_launch[s] || (list->count && !list->values))
             return fleeti_reject(b, FLEET_ERROR_HANDLE, fleeti_no_site(),
                                  "plan: buckets %u are not of a symbol that is bound at launch", i);
-        def = &b->g->symbols[s];
-        for (k = 0; k < list->count && status == FLEET_OK; k++) {
+        const fleeti_symbol_def *def = &b->g->symbols[s];
+        for (uint32_t k = 0; k < list->count && status == FLEET_OK; k++) {
             value = list->values[k];
             if (value < def->min || value > def->max || (k && value <= list->values[k - 1]))
                 return fleeti_reject(
@@ -3122,14 +3110,13 @@ static fleet_status fleeti_fill_buckets(fleeti_build *b, fleeti_bucketing *all)
 /* Sets the symbols to bucket i of all. The last symbol changes fastest. */
 static void fleeti_use_bucket(fleeti_build *b, const fleeti_bucketing *all, uint32_t i)
 {
-    uint32_t s;
-    for (s = FLEETI_LEN(b->g->symbols); s-- > 0;) {
+    for (uint32_t s = FLEETI_LEN(b->g->symbols); s-- > 0;) {
         b->symbol[s] = all->value[s][i % all->count[s]];
         i /= all->count[s];
     }
     b->at_launch = all->at_launch;
     b->n_at_launch = all->n_at_launch;
-    for (s = 0; s < FLEETI_LEN(b->g->grids); s++) {
+    for (uint32_t s = 0; s < FLEETI_LEN(b->g->grids); s++) {
         b->writes |= b->g->grids[s].writes;
         b->cuts |= b->g->grids[s].cuts;
     }
@@ -3139,12 +3126,10 @@ static void fleeti_use_bucket(fleeti_build *b, const fleeti_bucketing *all, uint
 static fleet_status fleeti_join_buckets(fleeti_build *b, fleet_plan **plan, uint32_t n,
                                         fleet_plan **out)
 {
-    uint64_t bytes = plan[n - 1]->bytes, table, *offset;
-    fleet_plan *whole;
-    uint32_t i;
-    table = fleeti_section(&bytes, n, sizeof *offset);
-    for (i = 0; i + 1 < n; i++) (void)fleeti_section(&bytes, plan[i]->bytes, 1);
-    whole = bytes < SIZE_MAX ? (fleet_plan *)FLEET_MALLOC((size_t)bytes + 1) : NULL;
+    uint64_t bytes = plan[n - 1]->bytes, *offset;
+    uint64_t table = fleeti_section(&bytes, n, sizeof *offset);
+    for (uint32_t i = 0; i + 1 < n; i++) (void)fleeti_section(&bytes, plan[i]->bytes, 1);
+    fleet_plan *whole = bytes < SIZE_MAX ? (fleet_plan *)FLEET_MALLOC((size_t)bytes + 1) : NULL;
     if (!whole) return fleeti_no_memory(b);
     memset(whole, 0, (size_t)bytes + 1);
     memcpy(whole, plan[n - 1], (size_t)plan[n - 1]->bytes);
@@ -3152,7 +3137,7 @@ static fleet_status fleeti_join_buckets(fleeti_build *b, fleet_plan **plan, uint
     whole->buckets = table;
     offset = (uint64_t *)fleeti_at(whole, table);
     bytes = table + n * sizeof *offset;
-    for (i = 0; i + 1 < n; i++) {
+    for (uint32_t i = 0; i + 1 < n; i++) {
         offset[i] = fleeti_section(&bytes, plan[i]->bytes, 1);
         memcpy(fleeti_at(whole, offset[i]), plan[i], (size_t)plan[i]->bytes);
     }
@@ -3173,8 +3158,7 @@ static fleet_status fleeti_build_bucket(fleeti_build *b)
 {
     static fleet_status (*const passes[])(fleeti_build *) = {FLEETI_PASSES(FLEETI_PASS_ENTRY)};
     fleet_status status = FLEET_OK;
-    uint32_t i;
-    for (i = 0; i < sizeof passes / sizeof passes[0] && status == FLEET_OK; i++)
+    for (uint32_t i = 0; i < sizeof passes / sizeof passes[0] && status == FLEET_OK; i++)
         status = passes[i](b);
     if (status == FLEET_OK) b->plan->checksum = fleeti_checksum(b->plan);
     fleeti_free_scratch(b);
@@ -3187,8 +3171,7 @@ fleet_status fleet_plan_build(fleet_graph *g, const fleet_plan_desc *desc, fleet
     fleet_plan *plan[FLEET_MAX_BUCKETS];
     fleeti_bucketing *all;
     fleeti_build build, *b = &build;
-    fleet_status status;
-    uint32_t i, n = 0, first_word = FLEETI_LINE_WORDS, first_system_word = FLEETI_LINE_WORDS;
+    uint32_t n = 0, first_word = FLEETI_LINE_WORDS, first_system_word = FLEETI_LINE_WORDS;
     uint64_t work = 0;
     if (desc && desc->ranks > 1) first_system_word = FLEETI_PEER_LINES * FLEETI_LINE_WORDS;
     if (out) *out = NULL;
@@ -3202,9 +3185,9 @@ fleet_status fleet_plan_build(fleet_graph *g, const fleet_plan_desc *desc, fleet
     all = (fleeti_bucketing *)FLEET_MALLOC(sizeof *all);
     if (!all) return fleeti_no_memory(b);
     memset(all, 0, sizeof *all);
-    status = fleeti_bind_symbols(b, all);
+    fleet_status status = fleeti_bind_symbols(b, all);
     if (status == FLEET_OK) status = fleeti_fill_buckets(b, all);
-    for (i = 0; status == FLEET_OK && i < all->total; i++) {
+    for (uint32_t i = 0; status == FLEET_OK && i < all->total; i++) {
         uint32_t avoid_deadlock = 0;
         do {
             memset(b, 0, sizeof *b);
@@ -3249,7 +3232,7 @@ static fleet_status fleeti_bind_topology(fleeti_build *b)
 {
     const fleet_plan_desc *desc = b->desc;
     const fleet_topology *t = &desc->topology;
-    uint32_t scheduler = desc->schedule == FLEET_SCHEDULE_CHIPLET, k, j;
+    uint32_t scheduler = desc->schedule == FLEET_SCHEDULE_CHIPLET;
     if (t->chiplets < 1 || t->chiplets > FLEET_MAX_CHIPLETS)
         return fleeti_reject(b, FLEET_ERROR_TOPOLOGY, fleeti_no_site(),
                              "topology: chiplets is %u, not in 1..%d", t->chiplets,
@@ -3266,14 +3249,14 @@ static fleet_status fleeti_bind_topology(fleeti_build *b)
                              t->wave_size);
     b->own_chiplets = t->chiplets;
     b->chiplets = b->ranks * t->chiplets;
-    for (k = 0; k < b->chiplets; k++) {
+    for (uint32_t k = 0; k < b->chiplets; k++) {
         const uint32_t units = t->units[k % t->chiplets];
-        uint32_t min = 1 + scheduler, max;
+        uint32_t min = 1 + scheduler;
         if (units < min || units > 65536)
             return fleeti_reject(b, FLEET_ERROR_TOPOLOGY, fleeti_no_site(),
                                  "topology: units[%u] is %u, not in %u..65536%s", k, units, min,
                                  scheduler ? " (one is the scheduler)" : "");
-        max = units - scheduler;
+        uint32_t max = units - scheduler;
         if (desc->workers_per_chiplet > max)
             return fleeti_reject(
                 b, FLEET_ERROR_TOO_MANY_WORKERS, fleeti_no_site(),
@@ -3285,8 +3268,8 @@ static fleet_status fleeti_bind_topology(fleeti_build *b)
     }
     b->chiplet_of = (uint8_t *)fleeti_alloc(b, b->total_workers, 1);
     if (!b->chiplet_of) return fleeti_no_memory(b);
-    for (k = 0; k < b->chiplets; k++)
-        for (j = 0; j < b->workers[k]; j++) b->chiplet_of[b->base[k] + j] = (uint8_t)k;
+    for (uint32_t k = 0; k < b->chiplets; k++)
+        for (uint32_t j = 0; j < b->workers[k]; j++) b->chiplet_of[b->base[k] + j] = (uint8_t)k;
     return FLEET_OK;
 }
 
@@ -3341,8 +3324,7 @@ static fleet_status fleeti_bind_shape(fleeti_build *b, const fleet_shape *shape,
                                       uint32_t *count)
 {
     int64_t points = 1;
-    uint32_t k;
-    for (k = 0; k < shape->rank; k++) {
+    for (uint32_t k = 0; k < shape->rank; k++) {
         int64_t v = fleeti_evaluate(b, shape->extent[k]);
         if (v < 0)
             return fleeti_reject(b, FLEET_ERROR_ARGUMENT, site, "%s %s: extent %u is %lld, below 0",
@@ -3361,8 +3343,7 @@ static fleet_status fleeti_bind_shape(fleeti_build *b, const fleet_shape *shape,
 /* A launch leaves out the tasks outside its shape, so that the shape must not shrink when a symbol grows. */
 static fleet_status fleeti_check_growth(fleeti_build *b, const fleeti_grid_def *def)
 {
-    uint32_t k;
-    for (k = 0; k <= def->shape.rank; k++) {
+    for (uint32_t k = 0; k <= def->shape.rank; k++) {
         const fleet_dim *d = k < def->shape.rank ? &def->shape.extent[k] : &def->slices;
         if (k == def->shape.rank && !def->slices_given) break;
         if (!d->symbol || !b->at_launch[d->symbol - 1u]) continue;
@@ -3400,8 +3381,7 @@ static fleet_status fleeti_bind_parts(fleeti_build *b, fleeti_bound_grid *grid)
 {
     const fleeti_grid_def *def = grid->def;
     int64_t tiles = 0;
-    uint32_t k;
-    for (k = 0; k < b->chiplets; k++)
+    for (uint32_t k = 0; k < b->chiplets; k++)
         if (b->workers[k] > tiles) tiles = b->workers[k];
     if (tiles > FLEETI_MAX_PARTS) tiles = FLEETI_MAX_PARTS;
     if (def->tiles_given) {
@@ -3429,10 +3409,9 @@ static fleet_status fleeti_bind_parts(fleeti_build *b, fleeti_bound_grid *grid)
 static fleet_status fleeti_find_inputs(fleeti_build *b)
 {
     const fleeti_edge_def *edges = b->g->edges;
-    uint32_t i;
     b->inputs = (fleeti_inputs *)fleeti_alloc(b, b->n_grids, sizeof *b->inputs);
     if (!b->inputs) return fleeti_no_memory(b);
-    for (i = 0; i < FLEETI_LEN(edges); i++) {
+    for (uint32_t i = 0; i < FLEETI_LEN(edges); i++) {
         fleeti_inputs *in = &b->inputs[edges[i].grid];
         if (edges[i].out) continue;
         in->any = 1;
@@ -3445,13 +3424,12 @@ static fleet_status fleeti_find_inputs(fleeti_build *b)
 static fleet_status fleeti_bind_grids(fleeti_build *b)
 {
     uint64_t tasks = 0, shards = 0, slots = 0;
-    uint32_t i;
     b->n_grids = FLEETI_LEN(b->g->grids);
     b->grids = (fleeti_bound_grid *)fleeti_alloc(b, b->n_grids, sizeof *b->grids);
     b->before = (uint32_t *)fleeti_alloc(b, b->n_grids + 1u, sizeof *b->before);
     if (!b->grids || !b->before) return fleeti_no_memory(b);
     if (fleeti_find_inputs(b) != FLEET_OK) return b->g->build_status;
-    for (i = 0; i < b->n_grids; i++) {
+    for (uint32_t i = 0; i < b->n_grids; i++) {
         const fleeti_grid_def *def = &b->g->grids[i];
         fleeti_bound_grid *grid = &b->grids[i];
         int64_t slices = b->own_chiplets;
@@ -3501,9 +3479,8 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
 static fleet_status fleeti_bind_keys(fleeti_build *b)
 {
     int64_t largest = -FLEETI_HUGE;
-    uint32_t i, k;
-    for (i = 0; i < b->n_grids && !b->unfused; i++) b->keyed |= b->grids[i].def->keyed;
-    for (i = 0; i < b->n_grids && b->keyed; i++) {
+    for (uint32_t i = 0; i < b->n_grids && !b->unfused; i++) b->keyed |= b->grids[i].def->keyed;
+    for (uint32_t i = 0; i < b->n_grids && b->keyed; i++) {
         fleeti_bound_grid *grid = &b->grids[i];
         const fleet_key *key = &grid->def->key;
         int64_t size = key->constant < 0 ? -key->constant : key->constant, most = key->constant;
@@ -3513,7 +3490,7 @@ static fleet_status fleeti_bind_keys(fleeti_build *b)
         }
         grid->key = *key;
         if (!grid->count) continue;
-        for (k = 0; k < grid->rank; k++) {
+        for (uint32_t k = 0; k < grid->rank; k++) {
             const int64_t far = fleeti_mul(key->weight[k], grid->extent[k] - 1);
             size = fleeti_add(size, far < 0 ? -far : far);
             if (far > 0) most = fleeti_add(most, far);
@@ -3541,8 +3518,7 @@ static fleet_status fleeti_pass_bind(fleeti_build *b)
 static double fleeti_root(double v)
 {
     double root = v > 1 ? v : 1;
-    uint32_t i;
-    for (i = 0; v > 0 && i < 64; i++) root = (root + v / root) / 2;
+    for (uint32_t i = 0; v > 0 && i < 64; i++) root = (root + v / root) / 2;
     return v > 0 ? root : 0;
 }
 
@@ -3556,8 +3532,7 @@ static void fleeti_estimate(const fleeti_build *b, uint32_t index, uint32_t mixe
     const fleeti_bound_grid *grid = &b->grids[index];
     const fleeti_grid_def *def = grid->def;
     const fleeti_inputs in = b->inputs[index];
-    uint32_t k;
-    double tasks = grid->count, exist, at_once = b->total_workers, rounds, turns, log = 0, tail;
+    double tasks = grid->count, at_once = b->total_workers, log = 0;
     double mean = def->timed ? (double)def->mean_ns : 5000;
     double varies = def->timed ? def->variation_percent / 100.0 : in.named ? 0.5 : 0;
     *fixed = *ready = 0;
@@ -3565,14 +3540,14 @@ static void fleeti_estimate(const fleeti_build *b, uint32_t index, uint32_t mixe
     if (def->level == FLEET_LEVEL_WAVE) at_once *= 8; /* a workgroup usually has 8 waves */
     if (fleeti_level_of(grid) >= FLEET_LEVEL_CHIPLET) at_once = b->own_chiplets;
     tasks *= grid->parts;
-    exist = in.named && !def->timed ? tasks / 2 : tasks;
+    double exist = in.named && !def->timed ? tasks / 2 : tasks;
     if (def->timed && def->expected && def->expected < exist) exist = def->expected;
     /* A worker runs `rounds` tasks; a fixed queue also holds those that do not exist, `turns` in all. */
-    rounds = (double)(uint64_t)((exist + at_once - 1) / at_once);
+    double rounds = (double)(uint64_t)((exist + at_once - 1) / at_once);
     if (rounds < 1) rounds = 1;
-    turns = (double)(uint64_t)((tasks + at_once - 1) / at_once);
-    for (k = (uint32_t)at_once; k > 1; k /= 2) log += 0.7;
-    tail = log > 0 ? mean * varies * (fleeti_root(2 * log) - 0.65) : 0;
+    double turns = (double)(uint64_t)((tasks + at_once - 1) / at_once);
+    for (uint32_t k = (uint32_t)at_once; k > 1; k /= 2) log += 0.7;
+    double tail = log > 0 ? mean * varies * (fleeti_root(2 * log) - 0.65) : 0;
     *fixed = rounds * mean + tail * fleeti_root(rounds) +
              turns * (double)(mixed ? b->costs.mixed_task : b->costs.static_task) +
              in.any * (double)(mixed ? b->costs.mixed_hop : b->costs.static_hop);
@@ -3591,8 +3566,8 @@ static int fleeti_dynamic_pays(double fixed, double ready)
 static void fleeti_choose_schedules(fleeti_build *b)
 {
     double all_fixed = 0, best = 0, fixed, ready, mixed;
-    uint32_t has_ready, i, must = 0;
-    for (i = 0; i < b->n_grids; i++) {
+    uint32_t must = 0;
+    for (uint32_t i = 0; i < b->n_grids; i++) {
         fleeti_bound_grid *grid = &b->grids[i];
         fleeti_estimate(b, i, 0, &fixed, &ready);
         fleeti_estimate(b, i, 1, &mixed, &ready);
@@ -3609,8 +3584,8 @@ static void fleeti_choose_schedules(fleeti_build *b)
                     ? mixed
                     : ready;
     }
-    has_ready = must || b->avoid_deadlock || best < 0.95 * all_fixed;
-    for (i = 0; i < b->n_grids; i++) {
+    uint32_t has_ready = must || b->avoid_deadlock || best < 0.95 * all_fixed;
+    for (uint32_t i = 0; i < b->n_grids; i++) {
         fleeti_bound_grid *grid = &b->grids[i];
         fleeti_estimate(b, i, has_ready, &grid->static_ns, &grid->dynamic_ns);
         if (!grid->chosen) continue;
@@ -3626,8 +3601,7 @@ static void fleeti_choose_schedules(fleeti_build *b)
 /* What a plan for several ranks cannot have. */
 static fleet_status fleeti_check_ranks(fleeti_build *b)
 {
-    uint32_t i;
-    for (i = 0; i < b->n_grids; i++) {
+    for (uint32_t i = 0; i < b->n_grids; i++) {
         const fleeti_grid_def *def = b->grids[i].def;
         if (!def->ranked && b->grids[i].count)
             return fleeti_reject(b, FLEET_ERROR_PLACEMENT, def->site,
@@ -3644,7 +3618,7 @@ static fleet_status fleeti_check_ranks(fleeti_build *b)
                                  "grid %s sets a symbol, which other ranks would not see",
                                  def->name);
     }
-    for (i = 0; i < FLEETI_LEN(b->g->events); i++) {
+    for (uint32_t i = 0; i < FLEETI_LEN(b->g->events); i++) {
         const fleeti_event_def *def = &b->g->events[i];
         if (def->outside || (def->scope_given && def->scope == FLEET_SCOPE_SYSTEM))
             return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, def->site,
@@ -3665,11 +3639,10 @@ static fleet_status fleeti_check_ranks(fleeti_build *b)
 
 static fleet_status fleeti_pass_choose(fleeti_build *b)
 {
-    uint32_t i;
     fleeti_choose_schedules(b);
     b->schedule = b->desc->schedule == FLEET_SCHEDULE_CHIPLET ? FLEET_SCHEDULE_CHIPLET
                                                               : FLEET_SCHEDULE_STATIC;
-    for (i = 0; i < b->n_grids; i++)
+    for (uint32_t i = 0; i < b->n_grids; i++)
         if (b->grids[i].schedule != FLEET_SCHEDULE_STATIC) b->schedule = b->grids[i].schedule;
     b->is_static = b->schedule == FLEET_SCHEDULE_STATIC;
     b->is_dynamic = b->schedule == FLEET_SCHEDULE_DYNAMIC;
@@ -3692,10 +3665,9 @@ static uint32_t fleeti_counter_stride(const fleeti_build *b, uint32_t elements)
 static void fleeti_collapse_events(fleeti_build *b)
 {
     const fleeti_edge_def *edges = b->g->edges;
-    uint32_t i;
-    for (i = 0; i < FLEETI_LEN(b->g->events); i++)
+    for (uint32_t i = 0; i < FLEETI_LEN(b->g->events); i++)
         b->events[i].by_tensor = b->is_dynamic && b->g->events[i].by_tensor;
-    for (i = 0; i < FLEETI_LEN(edges); i++)
+    for (uint32_t i = 0; i < FLEETI_LEN(edges); i++)
         if (edges[i].tensor && !edges[i].out &&
             b->grids[edges[i].grid].schedule != FLEET_SCHEDULE_DYNAMIC)
             b->events[edges[i].event].by_tensor = 0;
@@ -3707,13 +3679,12 @@ static void fleeti_collapse_events(fleeti_build *b)
 static fleet_status fleeti_add_rank_axis(fleeti_build *b, fleeti_bound_event *event)
 {
     const uint64_t elements = (uint64_t)event->elements * b->ranks;
-    uint32_t k;
     if (event->rank == FLEET_MAX_RANK || elements > FLEETI_MAX_INDEX)
         return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, event->def->site,
                              "event tensor %s: in a plan for several ranks it may have at most %d "
                              "axes, and 2^31-1 elements with those of all ranks",
                              event->def->name, FLEET_MAX_RANK - 1);
-    for (k = event->rank++; k > 0; k--) event->extent[k] = event->extent[k - 1];
+    for (uint32_t k = event->rank++; k > 0; k--) event->extent[k] = event->extent[k - 1];
     event->extent[0] = (int32_t)b->ranks;
     event->elements = (uint32_t)elements;
     return FLEET_OK;
@@ -3724,30 +3695,28 @@ static fleet_map fleeti_edge_map(const fleeti_build *b, const fleeti_edge_def *d
                                  const fleeti_bound_grid *grid, uint32_t event_rank)
 {
     fleet_map map = def->map;
-    uint32_t k;
     if (b->ranks == 1) return map;
     map = fleet_map1(def->out ? grid->def->ranks : fleet_axis_all());
-    for (k = 0; k + 1 < event_rank; k++) map = fleet_map_append(map, def->map.axis[k]);
+    for (uint32_t k = 0; k + 1 < event_rank; k++) map = fleet_map_append(map, def->map.axis[k]);
     return map;
 }
 
 static fleet_status fleeti_bind_events(fleeti_build *b)
 {
     uint64_t elements = 0, words = 0;
-    uint32_t own = FLEETI_LEN(b->g->events), n = own + (b->unfused ? b->n_grids : 0), i;
-    fleeti_bound_event *step;
+    uint32_t own = FLEETI_LEN(b->g->events), n = own + (b->unfused ? b->n_grids : 0);
     b->n_events = n + 1;
     b->events = (fleeti_bound_event *)fleeti_alloc(b, b->n_events, sizeof *b->events);
     b->barriers = (fleeti_event_def *)fleeti_alloc(b, n - own, sizeof *b->barriers);
     if (!b->events || !b->barriers) return fleeti_no_memory(b);
-    for (i = own; i < n; i++) {
+    for (uint32_t i = own; i < n; i++) {
         const fleeti_grid_def *grid = &b->g->grids[i - own];
         fleeti_event_def *def = &b->barriers[i - own];
         def->site = grid->site;
         snprintf(def->name, sizeof def->name, "before %.*s", (int)sizeof def->name - 8, grid->name);
     }
     fleeti_collapse_events(b);
-    for (i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         const fleeti_event_def *def = i < own ? &b->g->events[i] : &b->barriers[i - own];
         fleeti_bound_event *event = &b->events[i];
         fleet_status status = fleeti_bind_shape(b, &def->shape, "event tensor", def->name,
@@ -3779,7 +3748,7 @@ static fleet_status fleeti_bind_events(fleeti_build *b)
                              def->name, def->site);
         if (status != FLEET_OK) return status;
     }
-    step = &b->events[n];
+    fleeti_bound_event *step = &b->events[n];
     step->first = (uint32_t)elements;
     step->elements = 1;
     if (b->ranks > 1 && fleeti_add_rank_axis(b, step) != FLEET_OK) return b->g->build_status;
@@ -3799,8 +3768,7 @@ static fleeti_element *fleeti_step_of_chiplet(const fleeti_build *b, uint32_t ch
 static int64_t fleeti_axis_value(const fleeti_axis *a, uint32_t rank, const int32_t *at)
 {
     int64_t v = a->offset;
-    uint32_t k;
-    for (k = 0; k < rank; k++) v += a->stride[k] * at[k];
+    for (uint32_t k = 0; k < rank; k++) v += a->stride[k] * at[k];
     return v;
 }
 
@@ -3808,11 +3776,10 @@ static int64_t fleeti_axis_value(const fleeti_axis *a, uint32_t rank, const int3
 static int64_t fleeti_axis_span(const fleeti_axis *a, uint32_t rank, const int32_t *at,
                                 int64_t *low)
 {
-    int64_t v, end;
     *low = 0;
     if (a->every) return a->extent;
-    v = fleeti_axis_value(a, rank, at);
-    end = v + a->width < a->limit ? v + a->width : a->limit;
+    int64_t v = fleeti_axis_value(a, rank, at);
+    int64_t end = v + a->width < a->limit ? v + a->width : a->limit;
     if (v < a->lower) v = a->lower;
     if (end <= v) return 0;
     *low = fleeti_floor_div(v, a->div);
@@ -3823,10 +3790,9 @@ static int64_t fleeti_axis_span(const fleeti_axis *a, uint32_t rank, const int32
    most boxes are a single run. */
 static void fleeti_shape_box(fleeti_box *box, const fleeti_edge *edge, const int64_t *n)
 {
-    uint32_t k;
     box->length = box->runs = 1;
     box->rank = 0;
-    for (k = edge->rank; k-- > 0;) {
+    for (uint32_t k = edge->rank; k-- > 0;) {
         if (n[k] == 0) box->runs = 0;
         if (n[k] <= 1) continue;
         if (!box->rank && edge->axis[k].row == (int64_t)box->length) {
@@ -3844,11 +3810,10 @@ static void fleeti_box_of_task(const fleeti_edge *edge, uint32_t grid_rank, cons
                                fleeti_box *box)
 {
     int64_t n[FLEET_MAX_RANK], low, first = edge->first;
-    uint32_t k;
     if (edge->affine) {
-        for (k = 0; k < grid_rank; k++) first += edge->step[k] * at[k];
+        for (uint32_t k = 0; k < grid_rank; k++) first += edge->step[k] * at[k];
     } else {
-        for (k = 0; k < edge->rank; k++) {
+        for (uint32_t k = 0; k < edge->rank; k++) {
             n[k] = fleeti_axis_span(&edge->axis[k], grid_rank, at, &low);
             first += low * edge->axis[k].row;
         }
@@ -3859,8 +3824,8 @@ static void fleeti_box_of_task(const fleeti_edge *edge, uint32_t grid_rank, cons
 
 static uint32_t fleeti_box_run(const fleeti_box *box, uint32_t run)
 {
-    uint32_t first = box->first, k;
-    for (k = 0; k < box->rank; k++) {
+    uint32_t first = box->first;
+    for (uint32_t k = 0; k < box->rank; k++) {
         first += run % box->n[k] * box->step[k];
         run /= box->n[k];
     }
@@ -3900,8 +3865,7 @@ static int fleeti_reach_next(fleeti_reach *r)
 /* Goes to the next coordinate in row-major order. */
 static void fleeti_next_coordinate(const fleeti_bound_grid *grid, int32_t *at)
 {
-    uint32_t k;
-    for (k = grid->rank; k-- > 0;) {
+    for (uint32_t k = grid->rank; k-- > 0;) {
         if (++at[k] < grid->extent[k]) return;
         at[k] = 0;
     }
@@ -3912,8 +3876,7 @@ static fleet_status fleeti_bind_map(fleeti_build *b, const fleet_map *map,
                                     const fleeti_bound_grid *grid, const char *what,
                                     fleeti_site site, fleeti_axis *axis)
 {
-    uint32_t j, k;
-    for (j = 0; j < map->rank; j++) {
+    for (uint32_t j = 0; j < map->rank; j++) {
         const fleet_axis_map *from = &map->axis[j];
         int64_t size =
             fleeti_add(from->offset < 0 ? -fleeti_clamp(from->offset) : from->offset, from->width);
@@ -3931,7 +3894,7 @@ static fleet_status fleeti_bind_map(fleeti_build *b, const fleet_map *map,
             return fleeti_reject(b, FLEET_ERROR_ARGUMENT, site,
                                  "%s of grid %s: limit of map axis %u is %lld, below 0", what,
                                  grid->def->name, j, (long long)axis[j].limit);
-        for (k = 0; k < grid->rank; k++) {
+        for (uint32_t k = 0; k < grid->rank; k++) {
             int64_t stride = fleeti_clamp(from->stride[k]);
             size = fleeti_add(size, fleeti_mul(stride < 0 ? -stride : stride, grid->extent[k]));
         }
@@ -3947,19 +3910,18 @@ static fleet_status fleeti_bind_map(fleeti_build *b, const fleet_map *map,
    extremes there. A map with limits may fail this test and be valid. */
 static int fleeti_corners_inside(const fleeti_edge *edge, const fleeti_bound_grid *grid)
 {
-    uint32_t j, k;
-    for (j = 0; j < edge->rank; j++) {
+    for (uint32_t j = 0; j < edge->rank; j++) {
         const fleeti_axis *a = &edge->axis[j];
-        int64_t min = a->offset, max = a->offset, end;
+        int64_t min = a->offset, max = a->offset;
         if (a->every) continue;
-        for (k = 0; k < grid->rank; k++) {
+        for (uint32_t k = 0; k < grid->rank; k++) {
             int64_t far = a->stride[k] * (grid->extent[k] - 1);
             if (far < 0)
                 min += far;
             else
                 max += far;
         }
-        end = max + a->width < a->limit ? max + a->width : a->limit;
+        int64_t end = max + a->width < a->limit ? max + a->width : a->limit;
         if (min < a->lower) min = a->lower;
         if (min < 0 || fleeti_floor_div(end - 1, a->div) >= a->extent) return 0;
     }
@@ -3972,14 +3934,13 @@ static fleet_status fleeti_check_range(fleeti_build *b, const fleeti_edge *edge)
     const fleeti_bound_event *event = &b->events[edge->event];
     int32_t at[FLEET_MAX_RANK];
     char task[FLEETI_POINT_BYTES];
-    uint32_t i, j;
     if (fleeti_corners_inside(edge, grid)) return FLEET_OK;
     if (fleeti_work_of_grid(b, grid, grid->count) != FLEET_OK) return b->g->build_status;
     memset(at, 0, sizeof at);
-    for (i = 0; i < grid->count; i++, fleeti_next_coordinate(grid, at)) {
+    for (uint32_t i = 0; i < grid->count; i++, fleeti_next_coordinate(grid, at)) {
         int64_t low, n, value = 0;
         uint32_t outside = FLEETI_NONE, empty = 0;
-        for (j = 0; j < edge->rank; j++) {
+        for (uint32_t j = 0; j < edge->rank; j++) {
             n = fleeti_axis_span(&edge->axis[j], grid->rank, at, &low);
             if (!n) empty = 1;
             if (low >= 0 && low + n <= edge->axis[j].extent) continue;
@@ -4001,8 +3962,6 @@ static fleet_status fleeti_bind_edge(fleeti_build *b, const fleeti_edge_def *def
     const fleeti_bound_grid *grid = &b->grids[def->grid];
     const fleeti_bound_event *event = &b->events[def->event];
     int64_t row = 1, n[FLEET_MAX_RANK];
-    uint32_t j, k;
-    fleet_map map;
     fleet_status status;
     edge->def = def;
     edge->grid = def->grid;
@@ -4011,11 +3970,11 @@ static fleet_status fleeti_bind_edge(fleeti_build *b, const fleeti_edge_def *def
     edge->first = event->first;
     edge->affine = 1;
     if (!grid->count) return FLEET_OK; /* the edge is never evaluated */
-    map = fleeti_edge_map(b, def, grid, event->rank);
+    fleet_map map = fleeti_edge_map(b, def, grid, event->rank);
     status =
         fleeti_bind_map(b, &map, grid, def->out ? "out edge" : "in edge", def->site, edge->axis);
     if (status != FLEET_OK) return status;
-    for (j = edge->rank; j-- > 0;) {
+    for (uint32_t j = edge->rank; j-- > 0;) {
         fleeti_axis *a = &edge->axis[j];
         a->extent = event->extent[j];
         a->row = row;
@@ -4026,12 +3985,12 @@ static fleet_status fleeti_bind_edge(fleeti_build *b, const fleeti_edge_def *def
     }
     status = fleeti_check_range(b, edge);
     if (status != FLEET_OK || !edge->affine) return status;
-    for (j = 0; j < edge->rank; j++) {
+    for (uint32_t j = 0; j < edge->rank; j++) {
         const fleeti_axis *a = &edge->axis[j];
         n[j] = a->every ? a->extent : 1;
         if (a->every) continue;
         edge->first += a->offset * a->row;
-        for (k = 0; k < grid->rank; k++) edge->step[k] += a->stride[k] * a->row;
+        for (uint32_t k = 0; k < grid->rank; k++) edge->step[k] += a->stride[k] * a->row;
     }
     fleeti_shape_box(&edge->box, edge, n);
     return FLEET_OK;
@@ -4055,7 +4014,7 @@ static const fleeti_edge_def *fleeti_edge_at(const fleeti_build *b, uint32_t i,
                                              fleeti_edge_def *made)
 {
     const fleet_graph *g = b->g;
-    uint32_t n = FLEETI_LEN(g->edges), events = FLEETI_LEN(g->events), grid, before;
+    uint32_t n = FLEETI_LEN(g->edges), events = FLEETI_LEN(g->events);
     if (i < n) return fleeti_edge_has_records(b, &g->edges[i]) ? &g->edges[i] : NULL;
     memset(made, 0, sizeof *made);
     i -= n;
@@ -4068,8 +4027,8 @@ static const fleeti_edge_def *fleeti_edge_at(const fleeti_build *b, uint32_t i,
         return made;
     }
     i -= events;
-    grid = i / 2;
-    before = b->before[grid];
+    uint32_t grid = i / 2;
+    uint32_t before = b->before[grid];
     if (!before || !b->grids[grid].count) return NULL; /* it is the first grid */
     made->site = g->grids[grid].site;
     made->grid = i % 2 ? grid : before - 1;
@@ -4089,10 +4048,10 @@ static fleet_status fleeti_leads_to(fleeti_build *b, uint32_t from, uint32_t to,
     uint32_t *next = (uint32_t *)fleeti_alloc(b, n, sizeof *next);
     uint32_t *stack = (uint32_t *)fleeti_alloc(b, b->n_grids + 1u, sizeof *stack);
     uint8_t *seen = (uint8_t *)fleeti_alloc(b, b->n_grids, sizeof *seen);
-    uint32_t i, k, count = 1;
+    uint32_t count = 1;
     *leads = 0;
     if (!out_of || !into || !next || !stack || !seen) return fleeti_no_memory(b);
-    for (i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         uint32_t *chain = g->edges[i].out ? &out_of[g->edges[i].grid] : &into[g->edges[i].event];
         next[i] = *chain;
         *chain = i + 1;
@@ -4100,9 +4059,9 @@ static fleet_status fleeti_leads_to(fleeti_build *b, uint32_t from, uint32_t to,
     stack[0] = from;
     seen[from] = 1;
     while (count) {
-        for (i = out_of[stack[--count]]; i; i = next[i - 1]) {
+        for (uint32_t i = out_of[stack[--count]]; i; i = next[i - 1]) {
             uint32_t *waiters = &into[g->edges[i - 1].event];
-            for (k = *waiters; k; k = next[k - 1]) {
+            for (uint32_t k = *waiters; k; k = next[k - 1]) {
                 const uint32_t grid = g->edges[k - 1].grid;
                 if (grid == to) *leads = 1;
                 if (!seen[grid]) stack[count++] = grid;
@@ -4118,17 +4077,17 @@ static fleet_status fleeti_leads_to(fleeti_build *b, uint32_t from, uint32_t to,
 static fleet_status fleeti_check_unfused(fleeti_build *b)
 {
     const fleeti_edge_def *edges = b->g->edges;
-    uint32_t *last = (uint32_t *)fleeti_alloc(b, FLEETI_LEN(b->g->events), sizeof *last), i;
+    uint32_t *last = (uint32_t *)fleeti_alloc(b, FLEETI_LEN(b->g->events), sizeof *last);
     if (!last) return fleeti_no_memory(b);
-    for (i = 0; i < FLEETI_LEN(edges); i++)
+    for (uint32_t i = 0; i < FLEETI_LEN(edges); i++)
         if (edges[i].out && edges[i].grid + 1 > last[edges[i].event])
             last[edges[i].event] = edges[i].grid + 1;
-    for (i = 0; i < FLEETI_LEN(b->g->events); i++) {
+    for (uint32_t i = 0; i < FLEETI_LEN(b->g->events); i++) {
         const uint32_t counts = b->g->events[i].counts; /* their writer completes elements too */
         if (counts && b->g->tensors[counts - 1u].writer + 1 > last[i])
             last[i] = b->g->tensors[counts - 1u].writer + 1;
     }
-    for (i = 0; i < FLEETI_LEN(edges); i++)
+    for (uint32_t i = 0; i < FLEETI_LEN(edges); i++)
         if (!edges[i].out && last[edges[i].event] > edges[i].grid) {
             const uint32_t late = last[edges[i].event] - 1;
             uint32_t leads = late == edges[i].grid;
@@ -4149,12 +4108,12 @@ static fleet_status fleeti_check_unfused(fleeti_build *b)
 /* Sorts the edges by grid, in the order of the calls, and binds them. */
 static fleet_status fleeti_bind_edges(fleeti_build *b)
 {
-    uint32_t n = fleeti_edge_numbers(b), n_outs = 0, n_ins = 0, i;
+    uint32_t n = fleeti_edge_numbers(b), n_outs = 0, n_ins = 0;
     fleeti_edge_def *made =
         (fleeti_edge_def *)fleeti_alloc(b, n - FLEETI_LEN(b->g->edges) + 1u, sizeof *made);
     if (!made) return fleeti_no_memory(b);
     if (b->unfused && fleeti_check_unfused(b) != FLEET_OK) return b->g->build_status;
-    for (i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         const fleeti_edge_def *def = fleeti_edge_at(b, i, made);
         if (!def) continue;
         if (def->out)
@@ -4162,7 +4121,7 @@ static fleet_status fleeti_bind_edges(fleeti_build *b)
         else
             b->grids[def->grid].n_ins++;
     }
-    for (i = 0; i < b->n_grids; i++) {
+    for (uint32_t i = 0; i < b->n_grids; i++) {
         fleeti_bound_grid *grid = &b->grids[i];
         grid->first_out = n_outs;
         grid->first_in = n_ins;
@@ -4173,17 +4132,14 @@ static fleet_status fleeti_bind_edges(fleeti_build *b)
     b->outs = (fleeti_edge *)fleeti_alloc(b, n_outs, sizeof *b->outs);
     b->ins = (fleeti_edge *)fleeti_alloc(b, n_ins, sizeof *b->ins);
     if (!b->outs || !b->ins) return fleeti_no_memory(b);
-    for (i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         const fleeti_edge_def *def = fleeti_edge_at(b, i, made);
-        fleeti_bound_grid *grid;
-        fleeti_edge *edge;
-        fleet_status status;
         if (!def) continue;
         if (def == made) made++;
-        grid = &b->grids[def->grid];
-        edge = def->out ? &b->outs[grid->first_out + grid->n_outs++]
-                        : &b->ins[grid->first_in + grid->n_ins++];
-        status = fleeti_bind_edge(b, def, edge);
+        fleeti_bound_grid *grid = &b->grids[def->grid];
+        fleeti_edge *edge = def->out ? &b->outs[grid->first_out + grid->n_outs++]
+                                     : &b->ins[grid->first_in + grid->n_ins++];
+        fleet_status status = fleeti_bind_edge(b, def, edge);
         if (status != FLEET_OK) return status;
         if (def->out && !grid->count) b->events[def->event].may_be_empty = 1;
     }
@@ -4260,7 +4216,6 @@ static fleet_status fleeti_bind_gather(fleeti_build *b, const fleeti_edge_def *d
 {
     const fleeti_tensor_def *tensor = &b->g->tensors[def->tensor - 1u];
     int32_t extent[FLEET_MAX_RANK];
-    fleeti_runtime_map *map;
     fleet_status status = fleeti_bind_tensor_shape(b, def->tensor - 1u, 0, extent);
     if (status == FLEET_OK) status = fleeti_work_of_map(b, def);
     if (status != FLEET_OK) return status;
@@ -4273,7 +4228,8 @@ static fleet_status fleeti_bind_gather(fleeti_build *b, const fleeti_edge_def *d
         return fleeti_reject_tensor(b, tensor, FLEET_ERROR_MAP_RANGE,
                                     "it names elements of event tensor %s, which has none",
                                     b->events[def->event].def->name);
-    map = fleeti_add_map(b, def->grid, FLEETI_MAP_GATHER, def->tensor - 1u, def->event);
+    fleeti_runtime_map *map =
+        fleeti_add_map(b, def->grid, FLEETI_MAP_GATHER, def->tensor - 1u, def->event);
     map->values = (uint32_t)extent[1];
     map->bound = map->elements ? map->elements - 1 : 0;
     return FLEET_OK;
@@ -4284,7 +4240,6 @@ static fleet_status fleeti_bind_counts(fleeti_build *b, uint32_t event)
     const fleeti_event_def *def = &b->g->events[event];
     const fleeti_tensor_def *tensor = &b->g->tensors[def->counts - 1u];
     int32_t extent[FLEET_MAX_RANK];
-    fleeti_runtime_map *map;
     fleet_status status = fleeti_bind_tensor_shape(b, def->counts - 1u, 1, extent);
     if (status != FLEET_OK) return status;
     if (extent[0] != b->events[event].extent[0] || def->count < 1 || def->count > FLEETI_MAX_INDEX)
@@ -4293,7 +4248,8 @@ static fleet_status fleeti_bind_counts(fleeti_build *b, uint32_t event)
                                     "whose count, their bound, is %lld",
                                     (int)extent[0], (int)b->events[event].extent[0], def->name,
                                     (long long)def->count);
-    map = fleeti_add_map(b, tensor->writer, FLEETI_MAP_COUNTS, def->counts - 1u, event);
+    fleeti_runtime_map *map =
+        fleeti_add_map(b, tensor->writer, FLEETI_MAP_COUNTS, def->counts - 1u, event);
     map->values = (uint32_t)extent[0];
     map->bound = (uint32_t)def->count;
     return FLEET_OK;
@@ -4306,7 +4262,6 @@ static fleet_status fleeti_bind_range(fleeti_build *b, const fleeti_edge_def *de
     const fleeti_bound_grid *grid = &b->grids[def->grid];
     const uint32_t kind[2] = {FLEETI_MAP_RANGES, FLEETI_MAP_EXISTS};
     int32_t extent[FLEET_MAX_RANK];
-    uint32_t i;
     fleet_status status = fleeti_bind_tensor_shape(b, def->tensor - 1u, 1, extent);
     if (status == FLEET_OK) status = fleeti_work_of_map(b, def);
     if (status != FLEET_OK) return status;
@@ -4316,7 +4271,7 @@ static fleet_status fleeti_bind_range(fleeti_build *b, const fleeti_edge_def *de
                                     "tensor %s",
                                     (int)extent[0], (int)b->events[def->event].extent[0],
                                     b->events[def->event].def->name);
-    for (i = 0; i < 2; i++) {
+    for (uint32_t i = 0; i < 2; i++) {
         fleeti_runtime_map *map = fleeti_add_map(b, i ? def->grid : tensor->writer, kind[i],
                                                  def->tensor - 1u, def->event);
         map->values = (uint32_t)extent[0];
@@ -4331,7 +4286,7 @@ static fleet_status fleeti_bind_range(fleeti_build *b, const fleeti_edge_def *de
 static fleet_status fleeti_bind_maps(fleeti_build *b)
 {
     const fleet_graph *g = b->g;
-    uint32_t n = 0, i, k;
+    uint32_t n = 0, i;
     fleeti_runtime_map *sorted;
     fleet_status status = FLEET_OK;
     for (i = 0; i < FLEETI_LEN(g->edges); i++) n += g->edges[i].tensor ? 2 : 0;
@@ -4368,13 +4323,13 @@ static fleet_status fleeti_bind_maps(fleeti_build *b)
         status = def->out ? fleeti_bind_gather(b, def) : fleeti_bind_range(b, def);
     }
     if (status != FLEET_OK) return status;
-    for (k = 0; k < b->n_maps; k++) b->grids[b->maps[k].grid].n_maps++;
+    for (uint32_t k = 0; k < b->n_maps; k++) b->grids[b->maps[k].grid].n_maps++;
     for (i = 0, n = 0; i < b->n_grids; i++) {
         b->grids[i].first_map = n;
         n += b->grids[i].n_maps;
         b->grids[i].n_maps = 0;
     }
-    for (k = 0; k < b->n_maps; k++) {
+    for (uint32_t k = 0; k < b->n_maps; k++) {
         fleeti_bound_grid *grid = &b->grids[b->maps[k].grid];
         sorted[grid->first_map + grid->n_maps++] = b->maps[k];
     }
@@ -4438,15 +4393,14 @@ static void fleeti_count_descs(const fleeti_build *b, const fleeti_bound_grid *g
                                uint64_t n, uint64_t *count)
 {
     const fleeti_queue_set s = fleeti_queues_of(b, grid, slot);
-    uint32_t j;
-    for (j = 0; j < s.queues; j++) count[s.first + j] += n * s.copies;
+    for (uint32_t j = 0; j < s.queues; j++) count[s.first + j] += n * s.copies;
 }
 
 /* The largest number of descriptors that the grid's tasks may have. */
 static uint64_t fleeti_descs_of(const fleeti_build *b, const fleeti_bound_grid *grid)
 {
-    uint32_t k, most = 1;
-    for (k = 0; k < b->chiplets && fleeti_level_of(grid) >= FLEET_LEVEL_CHIPLET; k++) {
+    uint32_t most = 1;
+    for (uint32_t k = 0; k < b->chiplets && fleeti_level_of(grid) >= FLEET_LEVEL_CHIPLET; k++) {
         const fleeti_queue_set s = fleeti_queues_of(b, grid, k);
         if (s.queues * s.copies > most) most = s.queues * s.copies;
     }
@@ -4479,9 +4433,8 @@ static uint32_t fleeti_shard_chiplet(const fleeti_build *b, const fleeti_bound_g
                                      uint32_t id, uint32_t shard)
 {
     const uint32_t level = fleeti_level_of(grid);
-    uint32_t slot;
     if (level == FLEET_LEVEL_DEVICE) return fleeti_first_chiplet(b, id) + shard;
-    slot = fleeti_stored_slot(b, grid, id, shard);
+    uint32_t slot = fleeti_stored_slot(b, grid, id, shard);
     return fleeti_is_by_worker(grid) && level != FLEET_LEVEL_CHIPLET ? b->chiplet_of[slot] : slot;
 }
 
@@ -4501,16 +4454,16 @@ static fleet_status fleeti_find_ranks(fleeti_build *b, const fleeti_bound_grid *
     const fleet_map map = fleet_map1(grid->def->ranks);
     fleeti_axis axis;
     int32_t at[FLEET_MAX_RANK];
-    uint32_t i, rank;
-    fleet_status status;
+    uint32_t rank;
     memset(tasks_on, 0, FLEET_MAX_PEERS * sizeof *tasks_on);
     tasks_on[0] = grid->count;
     if (b->ranks == 1 || !grid->count) return FLEET_OK;
     tasks_on[0] = 0;
     memset(&axis, 0, sizeof axis);
     memset(at, 0, sizeof at);
-    status = fleeti_bind_map(b, &map, grid, "ranks", grid->def->site, &axis);
-    for (i = 0; i < grid->count && status == FLEET_OK; i++, fleeti_next_coordinate(grid, at)) {
+    fleet_status status = fleeti_bind_map(b, &map, grid, "ranks", grid->def->site, &axis);
+    for (uint32_t i = 0; i < grid->count && status == FLEET_OK;
+         i++, fleeti_next_coordinate(grid, at)) {
         rank = 0;
         status = fleeti_place_value(b, grid, &axis, grid->first + i, at, "rank", b->ranks, &rank);
         b->rank_of[grid->first + i] = (uint8_t)rank;
@@ -4533,25 +4486,24 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
     /* A launch leaves out the last tasks: spread them over all chiplets. */
     const int in_turn = fleeti_is_guarded(b, def) || b->inputs[grid - b->grids].named;
     const uint32_t parts = grid->tiles ? grid->parts : 1;
-    uint32_t placed_on[FLEET_MAX_PEERS], tasks_on[FLEET_MAX_PEERS], i, k, worker, first, nth;
-    fleet_status status;
+    uint32_t placed_on[FLEET_MAX_PEERS], tasks_on[FLEET_MAX_PEERS], k, worker, first, nth;
     memset(axis, 0, sizeof axis);
     memset(at, 0, sizeof at);
     memset(placed_on, 0, sizeof placed_on);
-    status = fleeti_check_place(b, grid, axis);
+    fleet_status status = fleeti_check_place(b, grid, axis);
     if (status == FLEET_OK)
         status = fleeti_work_of_grid(b, grid, FLEETI_WORK_OF_ITEM * fleeti_descs_of(b, grid));
     if (status == FLEET_OK) status = fleeti_find_ranks(b, grid, tasks_on);
     if (status != FLEET_OK) return status;
     if (level == FLEET_LEVEL_DEVICE) {
-        for (i = 0; i < b->ranks; i++)
+        for (uint32_t i = 0; i < b->ranks; i++)
             for (k = 0; k < grid->shards; k++)
                 fleeti_count_descs(b, grid, i * b->own_chiplets + k,
                                    (uint64_t)tasks_on[i] * fleeti_parts_of_shard(b, grid, k),
                                    count);
         return FLEET_OK;
     }
-    for (i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         const uint32_t id = grid->first + i / parts;
         first = fleeti_first_chiplet(b, id);
         nth = placed_on[first / b->own_chiplets]++; /* of its rank */
@@ -4585,7 +4537,7 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
 /* Places all tasks and sizes the queues. In a plan that is not DYNAMIC, a queue with tasks also has a step end. */
 static fleet_status fleeti_pass_place(fleeti_build *b)
 {
-    uint32_t next[FLEET_MAX_CHIPLETS], i;
+    uint32_t next[FLEET_MAX_CHIPLETS];
     uint64_t *count, descs = 0;
     memset(next, 0, sizeof next);
     b->chiplet_queues = b->is_static || b->is_dynamic ? b->total_workers : 0;
@@ -4596,18 +4548,18 @@ static fleet_status fleeti_pass_place(fleeti_build *b)
     if (b->ranks > 1) b->rank_of = (uint8_t *)fleeti_alloc(b, b->n_tasks, 1);
     if (!b->slot || !b->queue || !count || (b->ranks > 1 && !b->rank_of))
         return fleeti_no_memory(b);
-    for (i = 0; i < b->n_grids; i++) {
+    for (uint32_t i = 0; i < b->n_grids; i++) {
         fleet_status status = fleeti_place_grid(b, &b->grids[i], next, count);
         if (status != FLEET_OK) return status;
     }
-    for (i = 0; b->ranks > 1 && i < b->ranks; i++) {
+    for (uint32_t i = 0; b->ranks > 1 && i < b->ranks; i++) {
         uint32_t k = 0;
         while (k < b->n_tasks && b->rank_of[k] != i) k++;
         if (k == b->n_tasks)
             return fleeti_reject(b, FLEET_ERROR_PLACEMENT, fleeti_no_site(),
                                  "plan: rank %u of %u has no task", i, b->ranks);
     }
-    for (i = 0; i < b->n_queues; i++) {
+    for (uint32_t i = 0; i < b->n_queues; i++) {
         if (count[i] && !b->is_dynamic) count[i]++;
         b->queue[i].first = (uint32_t)descs;
         b->queue[i].count = (uint32_t)count[i];
@@ -4627,7 +4579,7 @@ static uint32_t fleeti_task_chiplets(const fleeti_build *b, const fleeti_bound_g
                                      uint32_t id, uint32_t *worker)
 {
     const uint32_t level = fleeti_level_of(grid);
-    uint32_t chiplets = 0, shard;
+    uint32_t chiplets = 0;
     *worker = FLEETI_WORKER_MANY;
     if (level == FLEET_LEVEL_DEVICE) {
         if (grid->shards == 1) *worker = fleeti_worker_of(b, grid, fleeti_first_chiplet(b, id));
@@ -4635,7 +4587,7 @@ static uint32_t fleeti_task_chiplets(const fleeti_build *b, const fleeti_bound_g
         return chiplets << fleeti_first_chiplet(b, id);
     }
     if (grid->parts > 1) {
-        for (shard = 0; shard < grid->shards; shard++)
+        for (uint32_t shard = 0; shard < grid->shards; shard++)
             chiplets |= 1u << fleeti_shard_chiplet(b, grid, id, shard);
         return chiplets;
     }
@@ -4665,9 +4617,9 @@ static fleet_status fleeti_work_of_reach(fleeti_build *b, const fleeti_bound_gri
 static fleet_status fleeti_analyse_task(fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
                                         const int32_t *at)
 {
-    uint32_t worker, chiplets = fleeti_task_chiplets(b, grid, id, &worker), i;
+    uint32_t worker, chiplets = fleeti_task_chiplets(b, grid, id, &worker);
     const uint32_t any_chiplet = !fleeti_is_in_order(grid);
-    for (i = 0; i < grid->n_outs; i++) {
+    for (uint32_t i = 0; i < grid->n_outs; i++) {
         const fleeti_edge *edge = &b->outs[grid->first_out + i];
         fleeti_reach r = fleeti_reach_of(edge, grid->rank, at);
         if (fleeti_work_of_reach(b, grid, &r) != FLEET_OK) return b->g->build_status;
@@ -4679,7 +4631,7 @@ static fleet_status fleeti_analyse_task(fleeti_build *b, const fleeti_bound_grid
             element->last_producer = id; /* ids ascend */
         }
     }
-    for (i = 0; i < grid->n_ins; i++) {
+    for (uint32_t i = 0; i < grid->n_ins; i++) {
         const fleeti_edge *edge = &b->ins[grid->first_in + i];
         fleeti_reach r = fleeti_reach_of(edge, grid->rank, at);
         if (fleeti_work_of_reach(b, grid, &r) != FLEET_OK) return b->g->build_status;
@@ -4701,8 +4653,7 @@ static uint32_t fleeti_record_of(const fleeti_element *element, uint32_t chiplet
 /* DYNAMIC: whether no task waits for what the task notifies. Then it ends the step itself. */
 static int fleeti_is_sink(const fleeti_build *b, const fleeti_bound_grid *grid, const int32_t *at)
 {
-    uint32_t i;
-    for (i = 0; i < grid->n_outs; i++) {
+    for (uint32_t i = 0; i < grid->n_outs; i++) {
         const fleeti_edge *edge = &b->outs[grid->first_out + i];
         fleeti_reach r = fleeti_reach_of(edge, grid->rank, at);
         while (fleeti_reach_next(&r))
@@ -4714,8 +4665,7 @@ static int fleeti_is_sink(const fleeti_build *b, const fleeti_bound_grid *grid, 
 /* Whether a task of the grid makes arrivals by run-time maps. Then it ends the step itself, after them. */
 static int fleeti_arrives_by_maps(const fleeti_build *b, const fleeti_bound_grid *grid)
 {
-    uint32_t i;
-    for (i = grid->first_map; i < grid->first_map + grid->n_maps; i++)
+    for (uint32_t i = grid->first_map; i < grid->first_map + grid->n_maps; i++)
         if (fleeti_map_is_live(b, &b->maps[i]) && fleeti_map_has(&b->maps[i], FLEETI_ARRIVES))
             return 1;
     return 0;
@@ -4726,11 +4676,10 @@ static void fleeti_add_arrivals(fleeti_build *b, const fleeti_bound_grid *grid, 
                                 fleeti_element *element)
 {
     const uint32_t level = fleeti_level_of(grid);
-    uint32_t shard;
     /* A task that arrives by run-time maps ends the step by a separate arrival after them. */
     const int alone =
         element >= &b->elements[b->n_elements - b->ranks] && fleeti_arrives_by_maps(b, grid);
-    for (shard = 0; shard < grid->shards; shard++) {
+    for (uint32_t shard = 0; shard < grid->shards; shard++) {
         const uint32_t k = fleeti_shard_chiplet(b, grid, id, shard);
         const uint64_t units = fleeti_parts_of_shard(b, grid, shard);
         fleeti_arrivals *a = &b->arrivals[fleeti_record_of(element, k)];
@@ -4745,11 +4694,11 @@ static void fleeti_add_arrivals(fleeti_build *b, const fleeti_bound_grid *grid, 
 static void fleeti_analyse_sinks(fleeti_build *b, fleeti_element *step, int arrive)
 {
     int32_t at[FLEET_MAX_RANK];
-    uint32_t i, j, worker;
-    for (i = 0; i < b->n_grids; i++) {
+    uint32_t worker;
+    for (uint32_t i = 0; i < b->n_grids; i++) {
         const fleeti_bound_grid *grid = &b->grids[i];
         memset(at, 0, sizeof at);
-        for (j = 0; j < grid->count; j++, fleeti_next_coordinate(grid, at)) {
+        for (uint32_t j = 0; j < grid->count; j++, fleeti_next_coordinate(grid, at)) {
             if (!fleeti_arrives_by_maps(b, grid) && !fleeti_is_sink(b, grid, at)) continue;
             if (arrive) {
                 fleeti_add_arrivals(b, grid, grid->first + j, step);
@@ -4765,19 +4714,19 @@ static void fleeti_analyse_sinks(fleeti_build *b, fleeti_element *step, int arri
    worker of its chiplet. */
 static void fleeti_analyse_step(fleeti_build *b, fleeti_arrivals *arrivals)
 {
-    uint32_t q, i;
     if (b->is_dynamic) {
         fleeti_element *step = &b->elements[b->n_elements - 1];
         step->any_chiplet = 1;
         fleeti_analyse_sinks(b, step, arrivals != NULL);
         return;
     }
-    for (q = 0; q < b->n_queues; q++) {
+    for (uint32_t q = 0; q < b->n_queues; q++) {
         uint32_t k = b->is_static ? b->chiplet_of[q] : q, worker = FLEETI_WORKER_MANY;
         fleeti_element *step = fleeti_step_of_chiplet(b, k);
         if (!b->queue[q].count) continue;
         /* The queue waits for the end of the step on all ranks. */
-        for (i = 0; i < b->ranks; i++) b->elements[b->n_elements - 1 - i].chiplets |= 1u << k;
+        for (uint32_t i = 0; i < b->ranks; i++)
+            b->elements[b->n_elements - 1 - i].chiplets |= 1u << k;
         if (arrivals) {
             fleeti_arrivals *a = &arrivals[fleeti_record_of(step, k)];
             a->units++;
@@ -4794,8 +4743,7 @@ static void fleeti_analyse_step(fleeti_build *b, fleeti_arrivals *arrivals)
 static void fleeti_add_task_arrivals(fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
                                      const int32_t *at)
 {
-    uint32_t i;
-    for (i = 0; i < grid->n_outs; i++) {
+    for (uint32_t i = 0; i < grid->n_outs; i++) {
         const fleeti_edge *edge = &b->outs[grid->first_out + i];
         fleeti_reach r = fleeti_reach_of(edge, grid->rank, at);
         while (fleeti_reach_next(&r)) fleeti_add_arrivals(b, grid, id, &b->elements[r.e]);
@@ -4805,12 +4753,11 @@ static void fleeti_add_task_arrivals(fleeti_build *b, const fleeti_bound_grid *g
 /* DYNAMIC: the first waiters and last producers of the elements that run-time maps reach. */
 static void fleeti_analyse_maps(fleeti_build *b)
 {
-    uint32_t i, e;
-    for (i = 0; i < b->n_maps; i++) {
+    for (uint32_t i = 0; i < b->n_maps; i++) {
         const fleeti_runtime_map *map = &b->maps[i];
         const fleeti_bound_grid *grid = &b->grids[map->grid];
         if (!fleeti_map_is_live(b, map)) continue;
-        for (e = map->first_element; e < map->first_element + map->elements; e++) {
+        for (uint32_t e = map->first_element; e < map->first_element + map->elements; e++) {
             fleeti_element *element = &b->elements[e];
             uint32_t last = grid->first + grid->count - 1;
             element->any_chiplet = 1; /* its producers and waiters are known only at run time */
@@ -4827,12 +4774,11 @@ static fleet_status fleeti_pass_analyse(fleeti_build *b)
 {
     int32_t at[FLEET_MAX_RANK];
     uint64_t records = 0;
-    uint32_t i, j, e;
     b->elements = (fleeti_element *)fleeti_alloc(b, b->n_elements, sizeof *b->elements);
     if (!b->elements) return fleeti_no_memory(b);
-    for (i = 0; i < b->n_events; i++) {
+    for (uint32_t i = 0; i < b->n_events; i++) {
         const fleeti_bound_event *event = &b->events[i];
-        for (e = event->first; e < event->first + event->elements; e++) {
+        for (uint32_t e = event->first; e < event->first + event->elements; e++) {
             b->elements[e].worker = FLEETI_WORKER_NONE;
             b->elements[e].last_producer = b->elements[e].first_waiter = FLEETI_NONE;
             b->elements[e].notifies = event->def ? event->def->outside_notifies : 0;
@@ -4840,15 +4786,15 @@ static fleet_status fleeti_pass_analyse(fleeti_build *b)
         }
     }
     fleeti_analyse_maps(b);
-    for (i = 0; i < b->n_grids; i++) {
+    for (uint32_t i = 0; i < b->n_grids; i++) {
         const fleeti_bound_grid *grid = &b->grids[i];
         memset(at, 0, sizeof at);
-        for (j = 0; j < grid->count; j++, fleeti_next_coordinate(grid, at))
+        for (uint32_t j = 0; j < grid->count; j++, fleeti_next_coordinate(grid, at))
             if (fleeti_analyse_task(b, grid, grid->first + j, at) != FLEET_OK)
                 return b->g->build_status;
     }
     fleeti_analyse_step(b, NULL);
-    for (e = 0; e < b->n_elements; e++) {
+    for (uint32_t e = 0; e < b->n_elements; e++) {
         b->elements[e].record = (uint32_t)records;
         records += fleeti_popcount(b->elements[e].producers);
         if (records > FLEETI_MAX_INDEX)
@@ -4858,11 +4804,11 @@ static fleet_status fleeti_pass_analyse(fleeti_build *b)
     b->n_arrivals = (uint32_t)records;
     b->arrivals = (fleeti_arrivals *)fleeti_alloc(b, b->n_arrivals, sizeof *b->arrivals);
     if (!b->arrivals) return fleeti_no_memory(b);
-    for (i = 0; i < b->n_grids; i++) {
+    for (uint32_t i = 0; i < b->n_grids; i++) {
         const fleeti_bound_grid *grid = &b->grids[i];
         memset(at, 0, sizeof at);
         if (!grid->n_outs) continue;
-        for (j = 0; j < grid->count; j++, fleeti_next_coordinate(grid, at))
+        for (uint32_t j = 0; j < grid->count; j++, fleeti_next_coordinate(grid, at))
             fleeti_add_task_arrivals(b, grid, grid->first + j, at);
     }
     fleeti_analyse_step(b, b->arrivals);
@@ -4874,11 +4820,10 @@ static fleet_status fleeti_pass_analyse(fleeti_build *b)
 /* An external event makes no task ready, so that no task of a ready queue may wait for it. */
 static fleet_status fleeti_check_external(fleeti_build *b)
 {
-    uint32_t i, k;
-    for (i = 0; i < b->n_grids; i++) {
+    for (uint32_t i = 0; i < b->n_grids; i++) {
         const fleeti_bound_grid *grid = &b->grids[i];
         if (!grid->count || fleeti_is_in_order(grid)) continue;
-        for (k = grid->first_in; k < grid->first_in + grid->n_ins; k++) {
+        for (uint32_t k = grid->first_in; k < grid->first_in + grid->n_ins; k++) {
             const fleeti_event_def *def = b->events[b->ins[k].event].def;
             if (def->outside & FLEET_EXTERNAL_NOTIFIES)
                 return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, def->site,
@@ -4896,12 +4841,11 @@ static fleet_status fleeti_check_gathered(fleeti_build *b, const fleeti_bound_ev
 {
     const fleeti_event_def *def = event->def;
     uint64_t notifies = 0, targets = (uint64_t)event->elements * (uint64_t)def->count;
-    uint32_t i, k;
-    for (i = 0; i < b->n_maps; i++) {
+    for (uint32_t i = 0; i < b->n_maps; i++) {
         const fleeti_bound_grid *grid = &b->grids[b->maps[i].grid];
         uint32_t varies = (uint32_t)fleeti_is_guarded(b, grid->def);
         if (b->maps[i].kind != FLEETI_MAP_GATHER || &b->events[b->maps[i].inner] != event) continue;
-        for (k = 0; k < grid->n_maps; k++)
+        for (uint32_t k = 0; k < grid->n_maps; k++)
             varies |= b->maps[grid->first_map + k].kind == FLEETI_MAP_EXISTS;
         if (varies)
             return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, def->site,
@@ -4924,7 +4868,7 @@ static fleet_status fleeti_check_counts(fleeti_build *b, fleeti_bound_event *eve
     const fleeti_event_def *def = event->def;
     char text[FLEETI_POINT_BYTES], task[FLEETI_POINT_BYTES];
     const uint32_t n = event->elements / b->ranks; /* those of one rank's producers */
-    uint32_t i, k, waited = 0;
+    uint32_t waited = 0;
     if (b->unfused && !def->outside)
         return FLEET_OK; /* a barrier of the unfused plan, or without edges in it */
     if (b->n_buckets > 1 && def->outside)
@@ -4942,10 +4886,10 @@ static fleet_status fleeti_check_counts(fleeti_build *b, fleeti_bound_event *eve
         fleet_status status = fleeti_check_gathered(b, event);
         if (status != FLEET_OK) return status;
     }
-    for (i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         const fleeti_element *element = &b->elements[event->first + i];
         uint64_t notifies = 0;
-        for (k = 0; k < b->ranks; k++) notifies += element[k * n].notifies;
+        for (uint32_t k = 0; k < b->ranks; k++) notifies += element[k * n].notifies;
         if (def->count && !def->by_tensor && notifies != (uint64_t)def->count)
             return fleeti_reject(b, FLEET_ERROR_WAIT_COUNT, def->site,
                                  "event tensor %s: %llu notifies reach %s but count is %lld",
@@ -4982,9 +4926,9 @@ static uint32_t fleeti_rank_of_element(const fleeti_build *b, const fleeti_bound
 static uint32_t fleeti_remote_waiters(const fleeti_build *b, const fleeti_bound_event *event,
                                       const fleeti_element *element)
 {
-    uint32_t ranks = 0, k;
+    uint32_t ranks = 0;
     if (b->ranks == 1 || !element->producers) return 0;
-    for (k = 0; k < b->chiplets; k++)
+    for (uint32_t k = 0; k < b->chiplets; k++)
         if (element->chiplets >> k & 1u) ranks |= 1u << k / b->own_chiplets;
     return ranks & ~(1u << fleeti_rank_of_element(b, event, (uint32_t)(element - b->elements)));
 }
@@ -5007,8 +4951,7 @@ static fleet_status fleeti_infer_scopes(fleeti_build *b, fleeti_bound_event *eve
 {
     const fleeti_event_def *def = event->def;
     char text[FLEETI_POINT_BYTES];
-    uint32_t i;
-    for (i = 0; i < event->elements; i++) {
+    for (uint32_t i = 0; i < event->elements; i++) {
         fleeti_element *element = &b->elements[event->first + i];
         uint32_t scope = fleeti_needed_scope(b, event, element);
         if (def && def->scope_given) {
@@ -5048,9 +4991,9 @@ static fleet_status fleeti_set_target(fleeti_build *b, const fleeti_bound_event 
     uint64_t target = event->by_tensor ? fleeti_mapped_arrivals(event)
                       : event->def     ? event->def->outside_notifies
                                        : 0;
-    uint32_t i, n = fleeti_popcount(element->producers);
+    uint32_t n = fleeti_popcount(element->producers);
     char text[FLEETI_POINT_BYTES];
-    for (i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         const fleeti_arrivals *a = &b->arrivals[element->record + i];
         target += fleeti_counts_first(b, element, a) ? a->units : a->arrivals;
         if (a->arrivals > FLEETI_MAX_INDEX) target = a->arrivals;
@@ -5090,7 +5033,7 @@ static fleet_status fleeti_lay_out_event(fleeti_build *b, fleeti_bound_event *ev
                                          uint64_t *device, uint64_t *system)
 {
     const uint64_t before = *device;
-    uint32_t sub[FLEET_MAX_CHIPLETS], counts_first = 0, i, k, r, target, agree = 1;
+    uint32_t sub[FLEET_MAX_CHIPLETS], counts_first = 0, k, r, agree = 1;
     const fleeti_element *elements = b->elements + event->first;
     memset(sub, 0, sizeof sub);
     if (event->scoped[FLEET_SCOPE_SYSTEM] && b->ranks == 1)
@@ -5100,7 +5043,7 @@ static fleet_status fleeti_lay_out_event(fleeti_build *b, fleeti_bound_event *ev
         event->counter = fleeti_reserve_words(device, event->elements, event->stride);
     if (event->scoped[FLEET_SCOPE_SYSTEM] && b->ranks > 1)
         event->words = FLEETI_SYSTEM | fleeti_reserve_words(system, event->elements, event->stride);
-    for (i = 0; i < event->elements; i++) {
+    for (uint32_t i = 0; i < event->elements; i++) {
         for (k = 0, r = elements[i].record; k < b->chiplets; k++) {
             if (!(elements[i].producers >> k & 1u)) continue;
             if (fleeti_counts_first(b, &elements[i], &b->arrivals[r++])) counts_first |= 1u << k;
@@ -5117,8 +5060,8 @@ static fleet_status fleeti_lay_out_event(fleeti_build *b, fleeti_bound_event *ev
         fleeti_work(b, (*device - before) / FLEETI_COUNTERS_PER_WORK, "event tensor",
                     event->def ? event->def->name : "step", fleeti_no_site()) != FLEET_OK)
         return b->g->build_status; /* fleeti_emit_triggers has a table of them */
-    target = event->elements ? elements[0].target : 0;
-    for (i = 0; i < event->elements; i++) {
+    uint32_t target = event->elements ? elements[0].target : 0;
+    for (uint32_t i = 0; i < event->elements; i++) {
         const fleeti_element *element = &elements[i];
         const uint32_t remote = fleeti_remote_waiters(b, event, element);
         uint32_t counter = event->counter + i * event->stride;
@@ -5130,9 +5073,8 @@ static fleet_status fleeti_lay_out_event(fleeti_build *b, fleeti_bound_event *ev
             counter = FLEETI_SYSTEM | (b->forwards.count - 1u);
         }
         for (k = 0, r = element->record; k < b->chiplets; k++) {
-            const fleeti_arrivals *a;
             if (!(element->producers >> k & 1u)) continue;
-            a = &b->arrivals[r++];
+            const fleeti_arrivals *a = &b->arrivals[r++];
             if (element->scope <= FLEET_SCOPE_CHIPLET)
                 fleeti_append(&b->notifies, counter, FLEETI_LOCAL, 0, 1);
             else if (fleeti_counts_first(b, element, a))
@@ -5153,14 +5095,13 @@ static fleet_status fleeti_pass_count(fleeti_build *b)
 {
     /* The first line of both regions is unused: word 0 means "none". */
     uint64_t device = b->first_word, system = b->first_system_word;
-    uint32_t i, e;
     if (!fleeti_reserve(&b->notifies, b->n_arrivals)) return fleeti_no_memory(b);
     if (fleeti_check_external(b) != FLEET_OK) return b->g->build_status;
-    for (i = 0; i < b->n_events; i++) {
+    for (uint32_t i = 0; i < b->n_events; i++) {
         fleeti_bound_event *event = &b->events[i];
         fleet_status status = event->def ? fleeti_check_counts(b, event) : FLEET_OK;
         if (status == FLEET_OK) status = fleeti_infer_scopes(b, event);
-        for (e = 0; e < event->elements && status == FLEET_OK; e++)
+        for (uint32_t e = 0; e < event->elements && status == FLEET_OK; e++)
             status = fleeti_set_target(b, event, &b->elements[event->first + e]);
         if (status == FLEET_OK) status = fleeti_lay_out_event(b, event, &device, &system);
         if (status != FLEET_OK) return status;
@@ -5242,14 +5183,12 @@ static void fleeti_set_put(uint64_t *set, uint32_t i)
 
 static void fleeti_set_join(uint64_t *set, const uint64_t *other, uint32_t words)
 {
-    uint32_t i;
-    for (i = 0; i < words; i++) set[i] |= other[i];
+    for (uint32_t i = 0; i < words; i++) set[i] |= other[i];
 }
 
 static int fleeti_set_inside(const uint64_t *set, const uint64_t *other, uint32_t words)
 {
-    uint32_t i;
-    for (i = 0; i < words; i++)
+    for (uint32_t i = 0; i < words; i++)
         if (set[i] & ~other[i]) return 0;
     return 1;
 }
@@ -5258,8 +5197,7 @@ static int fleeti_set_inside(const uint64_t *set, const uint64_t *other, uint32_
 static int fleeti_sets_are_one(const uint64_t *a, const uint64_t *b, uint32_t words)
 {
     uint64_t found = 0;
-    uint32_t i;
-    for (i = 0; i < words; i++) {
+    for (uint32_t i = 0; i < words; i++) {
         const uint64_t both = a[i] | b[i];
         if (!both) continue;
         if (found || both & (both - 1)) return 0;
@@ -5275,10 +5213,10 @@ static uint32_t fleeti_edge_coverage(const fleeti_build *b, const fleeti_edge *e
 {
     const fleeti_bound_grid *grid = &b->grids[edge->grid];
     int32_t at[FLEET_MAX_RANK];
-    uint32_t min = FLEETI_NONE, i;
+    uint32_t min = FLEETI_NONE;
     *together = 0;
     memset(at, 0, sizeof at);
-    for (i = 0; i < grid->count; i++, fleeti_next_coordinate(grid, at)) {
+    for (uint32_t i = 0; i < grid->count; i++, fleeti_next_coordinate(grid, at)) {
         fleeti_reach r = fleeti_reach_of(edge, grid->rank, at);
         if (r.box.runs * r.box.length < min) min = r.box.runs * r.box.length;
         while (fleeti_reach_next(&r)) {
@@ -5297,11 +5235,10 @@ static int fleeti_always_reaches(const fleeti_build *b, fleeti_facts *facts, uin
     const fleeti_bound_grid *grid = &b->grids[edge->grid];
     uint8_t *answer = &facts->reaches[out];
     int32_t at[FLEET_MAX_RANK];
-    uint32_t i;
     if (*answer) return *answer == FLEETI_REACHES;
     *answer = FLEETI_REACHES;
     memset(at, 0, sizeof at);
-    for (i = 0; i < grid->count && *answer == FLEETI_REACHES;
+    for (uint32_t i = 0; i < grid->count && *answer == FLEETI_REACHES;
          i++, fleeti_next_coordinate(grid, at)) {
         const fleeti_reach r = fleeti_reach_of(edge, grid->rank, at);
         if (!r.box.runs) *answer = FLEETI_MAY_REACH_NONE;
@@ -5314,10 +5251,10 @@ static void fleeti_add_facts(const fleeti_build *b, fleeti_facts *facts, uint32_
 {
     const fleeti_edge *edge = &b->ins[in];
     uint32_t words = facts->grid_words, elements = b->events[edge->event].elements;
-    uint32_t o, together, min;
+    uint32_t together;
     uint64_t *all = facts->all + (size_t)k * words, *done = facts->done + (size_t)k * words;
-    min = fleeti_edge_coverage(b, edge, facts->stamp, in + 1, &together);
-    for (o = facts->first_out[edge->event]; o; o = facts->next_out[o - 1]) {
+    uint32_t min = fleeti_edge_coverage(b, edge, facts->stamp, in + 1, &together);
+    for (uint32_t o = facts->first_out[edge->event]; o; o = facts->next_out[o - 1]) {
         const fleeti_edge *out = &b->outs[o - 1];
         const uint64_t *f_all = facts->all + (size_t)out->grid * words;
         const uint64_t *f_done = facts->done + (size_t)out->grid * words;
@@ -5337,29 +5274,28 @@ static void fleeti_add_facts(const fleeti_build *b, fleeti_facts *facts, uint32_
 /* Finds the workers that have tasks of a grid. */
 static void fleeti_find_workers(const fleeti_build *b, const fleeti_bound_grid *grid, uint64_t *on)
 {
-    uint32_t i, j, worker;
-    for (i = 0; i < grid->count; i++) {
-        uint32_t k;
+    uint32_t worker;
+    for (uint32_t i = 0; i < grid->count; i++) {
         if (fleeti_level_of(grid) < FLEET_LEVEL_CHIPLET) {
-            for (k = 0; k < grid->parts; k++)
+            for (uint32_t k = 0; k < grid->parts; k++)
                 fleeti_set_put(on, fleeti_stored_slot(b, grid, grid->first + i, k));
             continue;
         }
-        for (k = 0; k < b->chiplets; k++) {
+        for (uint32_t k = 0; k < b->chiplets; k++) {
             if (!(fleeti_task_chiplets(b, grid, grid->first + i, &worker) >> k & 1u)) continue;
-            for (j = 0; j < b->workers[k]; j++) fleeti_set_put(on, b->base[k] + j);
+            for (uint32_t j = 0; j < b->workers[k]; j++) fleeti_set_put(on, b->base[k] + j);
         }
     }
 }
 
 static int fleeti_new_facts(fleeti_build *b, fleeti_facts *facts)
 {
-    uint32_t n_outs = 0, i;
+    uint32_t n_outs = 0;
     size_t grids = b->n_grids, workers = b->total_workers;
     memset(facts, 0, sizeof *facts);
     facts->grid_words = (b->n_grids + 63) / 64;
     facts->worker_words = (b->total_workers + 63) / 64;
-    for (i = 0; i < b->n_grids; i++) n_outs += b->grids[i].n_outs;
+    for (uint32_t i = 0; i < b->n_grids; i++) n_outs += b->grids[i].n_outs;
     facts->all = (uint64_t *)fleeti_alloc(b, grids * facts->grid_words, sizeof *facts->all);
     facts->done = (uint64_t *)fleeti_alloc(b, grids * facts->grid_words, sizeof *facts->done);
     facts->common = (uint64_t *)fleeti_alloc(b, grids * facts->grid_words, sizeof *facts->common);
@@ -5380,44 +5316,43 @@ static int fleeti_new_facts(fleeti_build *b, fleeti_facts *facts)
 /* Finds all[] and done[], which hold under any schedule. */
 static void fleeti_find_order(const fleeti_build *b, fleeti_facts *facts)
 {
-    uint32_t g, i;
-    for (g = 0; g < b->n_grids; g++) {
+    for (uint32_t g = 0; g < b->n_grids; g++) {
         const fleeti_bound_grid *grid = &b->grids[g];
-        for (i = grid->first_out; i < grid->first_out + grid->n_outs; i++) {
+        for (uint32_t i = grid->first_out; i < grid->first_out + grid->n_outs; i++) {
             facts->next_out[i] = facts->first_out[b->outs[i].event];
             facts->first_out[b->outs[i].event] = i + 1;
         }
     }
-    for (g = 0; g < b->n_grids; g++) {
+    for (uint32_t g = 0; g < b->n_grids; g++) {
         const fleeti_bound_grid *grid = &b->grids[g];
-        for (i = 0; grid->count && i < grid->n_ins; i++)
+        for (uint32_t i = 0; grid->count && i < grid->n_ins; i++)
             fleeti_add_facts(b, facts, g, grid->first_in + i);
     }
 }
 
 static void fleeti_find_facts(const fleeti_build *b, fleeti_facts *facts)
 {
-    uint32_t g, i, v, n = b->n_grids, gw = facts->grid_words, ww = facts->worker_words;
+    uint32_t n = b->n_grids, gw = facts->grid_words, ww = facts->worker_words;
     fleeti_find_order(b, facts);
-    for (g = 0; g < n; g++) {
+    for (uint32_t g = 0; g < n; g++) {
         const fleeti_bound_grid *grid = &b->grids[g];
         uint64_t *on = facts->on + (size_t)g * ww;
         if (!grid->count) continue;
         fleeti_find_workers(b, grid, on);
-        for (i = 0; i < n; i++)
+        for (uint32_t i = 0; i < n; i++)
             if (fleeti_set_has(facts->all + (size_t)g * gw, i))
                 fleeti_set_join(facts->reach + (size_t)g * ww, facts->on + (size_t)i * ww, ww);
-        for (v = 0; v < b->total_workers; v++)
+        for (uint32_t v = 0; v < b->total_workers; v++)
             if (fleeti_set_has(on, v))
                 fleeti_set_join(facts->seen + (size_t)v * gw, facts->all + (size_t)g * gw, gw);
     }
-    for (g = 0; g < n; g++) {
+    for (uint32_t g = 0; g < n; g++) {
         uint64_t *common = facts->common + (size_t)g * gw;
         memset(common, 0xff, gw * sizeof *common);
-        for (v = 0; v < b->total_workers; v++) {
+        for (uint32_t v = 0; v < b->total_workers; v++) {
             const uint64_t *seen = facts->seen + (size_t)v * gw;
             if (!fleeti_set_has(facts->on + (size_t)g * ww, v)) continue;
-            for (i = 0; i < gw; i++) common[i] &= seen[i];
+            for (uint32_t i = 0; i < gw; i++) common[i] &= seen[i];
         }
     }
 }
@@ -5437,10 +5372,9 @@ static int fleeti_comes_after(const fleeti_build *b, const fleeti_facts *facts, 
 
 static int fleeti_has_shared_element(const fleeti_build *b, const fleeti_bound_event *event)
 {
-    uint32_t e, i;
-    for (e = event->first; e < event->first + event->elements; e++) {
+    for (uint32_t e = event->first; e < event->first + event->elements; e++) {
         uint64_t arrivals = 0;
-        for (i = 0; i < fleeti_popcount(b->elements[e].producers); i++)
+        for (uint32_t i = 0; i < fleeti_popcount(b->elements[e].producers); i++)
             arrivals += b->arrivals[b->elements[e].record + i].arrivals;
         if (arrivals > 1) return 1;
     }
@@ -5449,11 +5383,10 @@ static int fleeti_has_shared_element(const fleeti_build *b, const fleeti_bound_e
 
 static int fleeti_arrivals_in_order(const fleeti_build *b, const fleeti_facts *facts)
 {
-    uint32_t i, o, p;
-    for (i = 0; i + 1 < b->n_events; i++) {
+    for (uint32_t i = 0; i + 1 < b->n_events; i++) {
         if (!fleeti_has_shared_element(b, &b->events[i])) continue;
-        for (o = facts->first_out[i]; o; o = facts->next_out[o - 1])
-            for (p = facts->first_out[i]; p; p = facts->next_out[p - 1])
+        for (uint32_t o = facts->first_out[i]; o; o = facts->next_out[o - 1])
+            for (uint32_t p = facts->first_out[i]; p; p = facts->next_out[p - 1])
                 if (!fleeti_comes_after(b, facts, b->outs[o - 1].grid, b->outs[p - 1].grid, 1))
                     return 0;
     }
@@ -5463,13 +5396,13 @@ static int fleeti_arrivals_in_order(const fleeti_build *b, const fleeti_facts *f
 static int fleeti_buffers_in_order(const fleeti_build *b, const fleeti_facts *facts)
 {
     const fleeti_use_def *uses = b->g->uses;
-    uint32_t n = FLEETI_LEN(uses), i, j;
-    for (i = 0; i < n; i++) { /* chains of 1 + index */
+    uint32_t n = FLEETI_LEN(uses);
+    for (uint32_t i = 0; i < n; i++) { /* chains of 1 + index */
         facts->next_use[i] = facts->first_use[uses[i].buffer];
         facts->first_use[uses[i].buffer] = i + 1;
     }
-    for (i = 0; i < n; i++)
-        for (j = facts->first_use[uses[i].buffer]; j; j = facts->next_use[j - 1])
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t j = facts->first_use[uses[i].buffer]; j; j = facts->next_use[j - 1])
             if ((uses[i].writes || uses[j - 1].writes) &&
                 !fleeti_comes_after(b, facts, uses[i].grid, uses[j - 1].grid, 0))
                 return 0;
@@ -5480,13 +5413,12 @@ static int fleeti_buffers_in_order(const fleeti_build *b, const fleeti_facts *fa
 static int fleeti_may_overlap(const fleeti_build *b)
 {
     uint64_t n = b->n_grids + (uint64_t)FLEETI_LEN(b->g->edges) + FLEETI_LEN(b->g->uses);
-    uint32_t i;
     if (n * n > FLEETI_MAX_OVERLAP_PAIRS / ((b->total_workers + 63) / 64)) return 0;
     if (!b->is_static || b->writes || !b->n_grids || b->n_grids > FLEETI_MAX_OVERLAP_GRIDS)
         return 0;
-    for (i = 0; i < b->n_grids; i++)
+    for (uint32_t i = 0; i < b->n_grids; i++)
         if (!b->g->grids[i].declares) return 0;
-    for (i = 0; i + 1 < b->n_events; i++)
+    for (uint32_t i = 0; i + 1 < b->n_events; i++)
         if (b->events[i].def->outside) return 0;
     return 1;
 }
@@ -5494,7 +5426,6 @@ static int fleeti_may_overlap(const fleeti_build *b)
 static fleet_status fleeti_pass_overlap(fleeti_build *b)
 {
     fleeti_facts facts;
-    uint32_t i, j;
     b->runs_ahead = (uint8_t *)fleeti_alloc(b, b->n_grids, sizeof *b->runs_ahead);
     if (!b->runs_ahead) return fleeti_no_memory(b);
     b->waits_for_step = b->n_tasks != 0;
@@ -5504,10 +5435,10 @@ static fleet_status fleeti_pass_overlap(fleeti_build *b)
     if (!fleeti_arrivals_in_order(b, &facts) || !fleeti_buffers_in_order(b, &facts))
         return FLEET_OK;
     b->waits_for_step = 0;
-    for (i = 0; i < b->n_grids; i++) {
+    for (uint32_t i = 0; i < b->n_grids; i++) {
         const fleeti_bound_grid *grid = &b->grids[i];
         b->runs_ahead[i] = grid->count != 0;
-        for (j = 0; j < grid->n_ins; j++)
+        for (uint32_t j = 0; j < grid->n_ins; j++)
             if (!b->events[b->ins[grid->first_in + j].event].may_be_empty) b->runs_ahead[i] = 0;
     }
     return FLEET_OK;
@@ -5527,10 +5458,10 @@ static int fleeti_range_is_written(const fleeti_build *b, const fleeti_facts *fa
                                    uint32_t writer)
 {
     const fleet_graph *g = b->g;
-    uint32_t i, n = 0;
+    uint32_t n = 0;
     if (g->events[event].counts && g->tensors[g->events[event].counts - 1u].writer == writer)
         return 1;
-    for (i = 0; i < b->n_maps; i++) {
+    for (uint32_t i = 0; i < b->n_maps; i++) {
         const fleeti_runtime_map *map = &b->maps[i];
         if (map->kind != FLEETI_MAP_GATHER || map->inner != event) continue;
         if (map->grid != writer && !fleeti_after_writer(facts, map->grid, writer)) return 0;
@@ -5572,7 +5503,6 @@ static fleet_status fleeti_pass_tensors(fleeti_build *b)
     static const fleeti_in_order_fn in_order[] = {FLEETI_MAP_LIST(FLEETI_MAP_IN_ORDER)};
     fleeti_facts facts;
     fleet_status status = FLEET_OK;
-    uint32_t i;
     if (!b->n_maps) return FLEET_OK;
     if (b->n_grids > FLEETI_MAX_OVERLAP_GRIDS)
         return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, fleeti_no_site(),
@@ -5580,7 +5510,7 @@ static fleet_status fleeti_pass_tensors(fleeti_build *b)
                              FLEETI_MAX_OVERLAP_GRIDS);
     if (!fleeti_new_facts(b, &facts)) return fleeti_no_memory(b);
     fleeti_find_order(b, &facts);
-    for (i = 0; i < b->n_maps && status == FLEET_OK; i++)
+    for (uint32_t i = 0; i < b->n_maps && status == FLEET_OK; i++)
         if (in_order[b->maps[i].kind]) status = in_order[b->maps[i].kind](b, &facts, &b->maps[i]);
     return status;
 }
@@ -5622,8 +5552,7 @@ static int fleeti_vanishes(const fleeti_build *b, uint32_t g, uint32_t symbol, i
 {
     const fleeti_grid_def *def = b->grids[g].def;
     int vanishes = 0;
-    uint32_t k;
-    for (k = 0; k < def->shape.rank; k++) {
+    for (uint32_t k = 0; k < def->shape.rank; k++) {
         const fleet_dim *d = &def->shape.extent[k];
         if (d->symbol == symbol && d->mul > 0 && d->add < d->div && (!only || d->mul >= d->div))
             vanishes = 1;
@@ -5638,11 +5567,10 @@ static int fleeti_may_come_before(const fleeti_build *b, const fleeti_facts *fac
 {
     const fleeti_bound_grid *grid = &b->grids[g];
     const size_t words = facts->grid_words;
-    uint32_t i, o;
-    for (i = grid->first_in; i < grid->first_in + grid->n_ins; i++) {
+    for (uint32_t i = grid->first_in; i < grid->first_in + grid->n_ins; i++) {
         const uint32_t event = b->ins[i].event;
         if (b->events[event].def && b->events[event].def->outside) return 0;
-        for (o = facts->first_out[event]; o; o = facts->next_out[o - 1]) {
+        for (uint32_t o = facts->first_out[event]; o; o = facts->next_out[o - 1]) {
             const uint32_t from = b->outs[o - 1].grid;
             if (from >= g) return 0;
             fleeti_set_put(before + g * words, from);
@@ -5658,12 +5586,12 @@ static int fleeti_is_anchor(const fleeti_build *b, const fleeti_facts *facts, ui
 {
     const size_t words = facts->worker_words;
     const uint32_t symbols = fleeti_symbols_of_shape(b, b->grids[g].def);
-    uint32_t symbol = 1, p;
+    uint32_t symbol = 1;
     while (symbols >> symbol) symbol++;
     if (!fleeti_vanishes(b, g, symbol, 1) ||
         !fleeti_set_inside(facts->on + g * words, facts->on + anchor * words, facts->worker_words))
         return 0;
-    for (p = 0; p < g; p++)
+    for (uint32_t p = 0; p < g; p++)
         if (fleeti_set_has(before + (size_t)g * facts->grid_words, p) &&
             !fleeti_set_has(facts->all + (size_t)anchor * facts->grid_words, p) &&
             !fleeti_vanishes(b, p, symbol, 0))
@@ -5674,14 +5602,14 @@ static int fleeti_is_anchor(const fleeti_build *b, const fleeti_facts *facts, ui
 static fleet_status fleeti_find_settled(fleeti_build *b, const fleeti_facts *facts)
 {
     uint64_t *before;
-    uint32_t g, anchor;
-    for (g = 0; g < b->n_grids; g++)
+    uint32_t anchor;
+    for (uint32_t g = 0; g < b->n_grids; g++)
         if (b->grids[g].n_maps) return FLEET_OK;
     if (!b->is_static || b->keyed || !b->cuts) return FLEET_OK;
     before = (uint64_t *)fleeti_alloc(b, (size_t)b->n_grids * facts->grid_words, sizeof *before);
     b->settled = (uint8_t *)fleeti_alloc(b, b->n_grids, sizeof *b->settled);
     if (!before || !b->settled) return fleeti_no_memory(b);
-    for (g = 0; g < b->n_grids; g++) {
+    for (uint32_t g = 0; g < b->n_grids; g++) {
         const fleeti_bound_grid *grid = &b->grids[g];
         if (!fleeti_may_come_before(b, facts, g, before)) break;
         if (!grid->count || fleeti_level_of(grid) == FLEET_LEVEL_WAVE ||
@@ -5701,8 +5629,7 @@ static fleet_status fleeti_pass_symbols(fleeti_build *b)
 {
     fleeti_facts facts;
     fleet_status status = FLEET_OK;
-    uint32_t i, k;
-    for (i = 0; i < b->n_grids && status == FLEET_OK; i++)
+    for (uint32_t i = 0; i < b->n_grids && status == FLEET_OK; i++)
         if (b->grids[i].def->writes | b->grids[i].def->cuts)
             status = fleeti_check_setter(b, &b->grids[i]);
     if (status != FLEET_OK || !b->writes) return status;
@@ -5712,9 +5639,9 @@ static fleet_status fleeti_pass_symbols(fleeti_build *b)
                              FLEETI_MAX_OVERLAP_GRIDS);
     if (!fleeti_new_facts(b, &facts)) return fleeti_no_memory(b);
     fleeti_find_order(b, &facts);
-    for (i = 0; i < b->n_grids; i++) {
+    for (uint32_t i = 0; i < b->n_grids; i++) {
         const fleeti_grid_def *setter = b->grids[i].def;
-        for (k = 0; k < b->n_grids && setter->writes | setter->cuts; k++) {
+        for (uint32_t k = 0; k < b->n_grids && setter->writes | setter->cuts; k++) {
             const fleeti_bound_grid *grid = &b->grids[k];
             const uint32_t has = fleeti_symbols_of_shape(b, grid->def) & setter->cuts;
             if (k == i || !grid->count) continue;
@@ -5762,8 +5689,8 @@ static int fleeti_add_edge_waits(fleeti_build *b, const fleeti_edge *edge, const
                                  uint32_t rank, uint8_t *scope, uint32_t *inner)
 {
     const fleeti_bound_event *event = &b->events[edge->event];
-    uint32_t from = b->waits.count, r, e, end;
-    for (r = 0; r < box->runs; r++) {
+    uint32_t from = b->waits.count, e, end;
+    for (uint32_t r = 0; r < box->runs; r++) {
         e = fleeti_box_run(box, r);
         end = e + box->length;
         if (event->uniform) {
@@ -5817,8 +5744,8 @@ static fleet_status fleeti_record_waits(fleeti_build *b, const fleeti_bound_grid
                                         const int32_t *at, fleeti_span *before)
 {
     fleeti_wait_span *list = &b->task_waits[id];
-    uint32_t start = b->waits.count, inner = 0, n, i;
-    for (i = 0; i < grid->n_ins; i++) {
+    uint32_t start = b->waits.count, inner = 0;
+    for (uint32_t i = 0; i < grid->n_ins; i++) {
         const fleeti_edge *edge = &b->ins[grid->first_in + i];
         fleeti_box box = edge->box;
         fleeti_box_of_task(edge, grid->rank, at, &box);
@@ -5834,7 +5761,7 @@ static fleet_status fleeti_record_waits(fleeti_build *b, const fleeti_bound_grid
         fleeti_append(&b->waits, step->counter, 1u | FLEETI_PREVIOUS, step->stride, step->target);
         if (scope > list->scope) list->scope = (uint8_t)scope;
     }
-    n = b->waits.count - start;
+    uint32_t n = b->waits.count - start;
     if (n > 65535) return fleeti_too_many_edges(b, id, n, "wait records");
     list->first = n ? fleeti_share_records(&b->waits, start, before) : 0;
     list->count = (uint16_t)n;
@@ -5850,7 +5777,7 @@ static fleet_status fleeti_record_notifies(fleeti_build *b, const fleeti_bound_g
                                            fleeti_span *before, fleeti_span *list)
 {
     fleeti_records *notifies = &b->notifies;
-    uint32_t start = notifies->count, single = 0, i;
+    uint32_t start = notifies->count, single = 0;
     uint64_t n = 0;
     if (b->is_dynamic && !fleeti_arrives_by_maps(b, grid) && fleeti_is_sink(b, grid, at)) {
         if (!fleeti_reserve(notifies, 1)) return fleeti_no_memory(b);
@@ -5858,7 +5785,7 @@ static fleet_status fleeti_record_notifies(fleeti_build *b, const fleeti_bound_g
         fleeti_append_copy(notifies, single);
         n = 1;
     }
-    for (i = 0; i < grid->n_outs; i++) {
+    for (uint32_t i = 0; i < grid->n_outs; i++) {
         const fleeti_edge *edge = &b->outs[grid->first_out + i];
         fleeti_reach r = fleeti_reach_of(edge, grid->rank, at);
         /* 0 if the map's limit cuts the task off */
@@ -5890,15 +5817,14 @@ static fleet_status fleeti_record_grid(fleeti_build *b, const fleeti_bound_grid 
 {
     fleeti_span waits_before, notifies_before[FLEET_MAX_CHIPLETS];
     int32_t at[FLEET_MAX_RANK];
-    uint32_t i, k;
     memset(&waits_before, 0, sizeof waits_before);
     memset(notifies_before, 0, sizeof notifies_before);
     memset(at, 0, sizeof at);
-    for (i = 0; i < grid->count; i++, fleeti_next_coordinate(grid, at)) {
+    for (uint32_t i = 0; i < grid->count; i++, fleeti_next_coordinate(grid, at)) {
         uint32_t id = grid->first + i;
         fleeti_span *list = &b->shard_notifies[grid->first_shard + (uint64_t)i * grid->shards];
         fleet_status status = fleeti_record_waits(b, grid, id, at, &waits_before);
-        for (k = 0; k < grid->shards && status == FLEET_OK; k++) {
+        for (uint32_t k = 0; k < grid->shards && status == FLEET_OK; k++) {
             const uint32_t on = fleeti_shard_chiplet(b, grid, id, k);
             status = fleeti_record_notifies(b, grid, id, on, at, &notifies_before[on], &list[k]);
         }
@@ -5915,10 +5841,9 @@ static fleet_status fleeti_record_grid(fleeti_build *b, const fleeti_bound_grid 
 static int fleeti_record_step_waits(fleeti_build *b)
 {
     const fleeti_bound_event *step = &b->events[b->n_events - 1];
-    uint32_t rank, p;
-    for (rank = 0; rank < b->ranks; rank++) {
+    for (uint32_t rank = 0; rank < b->ranks; rank++) {
         const uint32_t first = b->waits.count;
-        for (p = 0; p < b->ranks; p++) {
+        for (uint32_t p = 0; p < b->ranks; p++) {
             const uint32_t at = p * step->stride, own = p == rank;
             if (!fleeti_reserve(&b->waits, 1)) return 0;
             fleeti_append(&b->waits, (own ? step->counter : step->words) + at, 1u | FLEETI_PREVIOUS,
@@ -5932,14 +5857,13 @@ static int fleeti_record_step_waits(fleeti_build *b)
 
 static fleet_status fleeti_pass_records(fleeti_build *b)
 {
-    uint32_t i;
     b->task_waits = (fleeti_wait_span *)fleeti_alloc(b, b->n_tasks, sizeof *b->task_waits);
     b->shard_notifies = (fleeti_span *)fleeti_alloc(b, b->n_shards, sizeof *b->shard_notifies);
     if (!b->task_waits || !b->shard_notifies || !fleeti_reserve(&b->waits, 1))
         return fleeti_no_memory(b);
     if (b->n_tasks && (b->waits_for_step || b->ranks > 1) && !fleeti_record_step_waits(b))
         return fleeti_no_memory(b);
-    for (i = 0; i < b->n_grids; i++) {
+    for (uint32_t i = 0; i < b->n_grids; i++) {
         fleet_status status = fleeti_record_grid(b, &b->grids[i]);
         if (status != FLEET_OK) return status;
     }
@@ -5982,19 +5906,19 @@ static void fleeti_lay_out_block(fleet_plan *head)
 static uint64_t fleeti_name_bytes(const fleeti_build *b)
 {
     uint64_t bytes = sizeof "step";
-    uint32_t i;
-    for (i = 0; i + 1 < b->n_events; i++) bytes += strlen(b->events[i].def->name) + 1;
-    for (i = 0; i < FLEETI_LEN(b->g->symbols); i++) bytes += strlen(b->g->symbols[i].name) + 1;
-    for (i = 0; i < FLEETI_LEN(b->g->tensors); i++) bytes += strlen(b->g->tensors[i].name) + 1;
-    for (i = 0; i < b->n_grids; i++) bytes += strlen(b->grids[i].def->name) + 1;
+    for (uint32_t i = 0; i + 1 < b->n_events; i++) bytes += strlen(b->events[i].def->name) + 1;
+    for (uint32_t i = 0; i < FLEETI_LEN(b->g->symbols); i++)
+        bytes += strlen(b->g->symbols[i].name) + 1;
+    for (uint32_t i = 0; i < FLEETI_LEN(b->g->tensors); i++)
+        bytes += strlen(b->g->tensors[i].name) + 1;
+    for (uint32_t i = 0; i < b->n_grids; i++) bytes += strlen(b->grids[i].def->name) + 1;
     return bytes;
 }
 
 /* Allocates the block and fills in its header; null if there is no memory. */
 static fleet_plan *fleeti_new_block(const fleeti_build *b)
 {
-    fleet_plan head, *plan;
-    uint32_t i;
+    fleet_plan head;
     memset(&head, 0, sizeof head);
     head.magic = FLEET_PLAN_MAGIC;
     head.version = FLEET_PLAN_VERSION;
@@ -6014,7 +5938,7 @@ static fleet_plan *fleeti_new_block(const fleeti_build *b)
     head.n_elements = b->n_elements;
     head.counter_words = b->counter_words;
     head.system_words = b->system_words;
-    for (i = 0; i < b->n_grids; i++)
+    for (uint32_t i = 0; i < b->n_grids; i++)
         if (b->grids[i].count && b->grids[i].def->level == FLEET_LEVEL_WAVE) head.has_waves = 1;
     head.private_l2 = b->desc->topology.private_l2 != 0;
     head.step_event = b->n_events - 1;
@@ -6022,7 +5946,7 @@ static fleet_plan *fleeti_new_block(const fleeti_build *b)
     head.topology.name[sizeof head.topology.name - 1] = 0;
     head.ranks = b->ranks;
     head.n_forwards = b->forwards.count;
-    for (i = 0; i < b->ranks && b->ranks > 1; i++) {
+    for (uint32_t i = 0; i < b->ranks && b->ranks > 1; i++) {
         head.step_waits[i] = b->step_waits[i].first;
         head.n_step_waits[i] = b->step_waits[i].count;
     }
@@ -6037,7 +5961,7 @@ static fleet_plan *fleeti_new_block(const fleeti_build *b)
     }
     head.n_symbols = FLEETI_LEN(b->g->symbols);
     head.n_buckets = 1;
-    for (i = 0; i < head.n_symbols; i++)
+    for (uint32_t i = 0; i < head.n_symbols; i++)
         head.bound[i] =
             (int32_t)(b->symbol[i] > FLEETI_MAX_INDEX ? FLEETI_MAX_INDEX : b->symbol[i]);
     head.n_maps = b->n_maps;
@@ -6045,7 +5969,7 @@ static fleet_plan *fleeti_new_block(const fleeti_build *b)
     fleeti_lay_out_block(&head);
     head.bytes = head.names + fleeti_name_bytes(b);
     if (head.bytes > SIZE_MAX) return NULL;
-    plan = (fleet_plan *)FLEET_MALLOC((size_t)head.bytes);
+    fleet_plan *plan = (fleet_plan *)FLEET_MALLOC((size_t)head.bytes);
     if (!plan) return NULL;
     memset(plan, 0, (size_t)head.bytes);
     memcpy(plan, &head, sizeof head);
@@ -6062,8 +5986,7 @@ static void fleeti_emit_descs(const fleeti_build *b, const fleet_task *desc, uin
     const fleeti_bound_grid *grid = &b->grids[desc->grid];
     const fleeti_queue_set s = fleeti_queues_of(b, grid, slot);
     fleet_task share = *desc;
-    uint32_t j;
-    for (j = 0; j < s.queues * s.copies; j++) {
+    for (uint32_t j = 0; j < s.queues * s.copies; j++) {
         if (b->is_dynamic && fleeti_level_of(grid) >= FLEET_LEVEL_CHIPLET)
             share.batch = (uint16_t)j;
         tasks[end[s.first + j / s.copies]++] = share;
@@ -6075,7 +5998,6 @@ static void fleeti_emit_grid(const fleeti_build *b, uint32_t index, fleet_task *
 {
     const fleeti_bound_grid *grid = &b->grids[index];
     const uint32_t level = fleeti_level_of(grid);
-    uint32_t flags, i, p;
     fleet_task desc;
     memset(&desc, 0, sizeof desc);
     desc.tile = grid->def->tile;
@@ -6086,10 +6008,10 @@ static void fleeti_emit_grid(const fleeti_build *b, uint32_t index, fleet_task *
     desc.batch = 1;
     desc.slices = grid->slices | grid->tiles << 16;
     desc.grid = index;
-    flags = fleeti_flags_of(fleeti_symbols_of_shape(b, grid->def), b->cuts, grid->n_maps,
-                            b->settled && b->settled[index]) |
-            (b->early && !fleeti_is_in_order(grid) ? FLEETI_EARLY : 0);
-    for (i = 0; i < grid->count; i++, fleeti_next_coordinate(grid, desc.at)) {
+    uint32_t flags = fleeti_flags_of(fleeti_symbols_of_shape(b, grid->def), b->cuts, grid->n_maps,
+                                     b->settled && b->settled[index]) |
+                     (b->early && !fleeti_is_in_order(grid) ? FLEETI_EARLY : 0);
+    for (uint32_t i = 0; i < grid->count; i++, fleeti_next_coordinate(grid, desc.at)) {
         const fleeti_span *notifies =
             &b->shard_notifies[grid->first_shard + (uint64_t)i * grid->shards];
         desc.id = grid->first + i;
@@ -6097,7 +6019,7 @@ static void fleeti_emit_grid(const fleeti_build *b, uint32_t index, fleet_task *
         desc.n_waits = b->task_waits[desc.id].count;
         desc.acquire = b->task_waits[desc.id].scope & 3u;
         desc.flags = flags & 0x3fu;
-        for (p = 0; p < grid->parts; p++) {
+        for (uint32_t p = 0; p < grid->parts; p++) {
             desc.slice = grid->tiles ? p / grid->tiles : p;
             if (grid->tiles) desc.batch = (uint16_t)(p % grid->tiles);
             desc.notifies = notifies[p % grid->shards].first;
@@ -6123,12 +6045,12 @@ static void fleeti_emit_step_end(const fleeti_build *b, uint32_t queue, fleet_ta
 /* Wavefront-tasks in a row run at once. Numbers them, in runs of up to what a batch can hold. */
 static void fleeti_set_batches(fleet_task *tasks, uint32_t n)
 {
-    uint32_t i, j, run;
-    for (i = 0; i < n; i += run) {
+    uint32_t run;
+    for (uint32_t i = 0; i < n; i += run) {
         for (run = 0; i + run < n && run < 65535 && tasks[i + run].level == FLEET_LEVEL_WAVE;
              run++) {
         }
-        for (j = 0; j < run; j++) tasks[i + j].batch = (uint16_t)(run - j);
+        for (uint32_t j = 0; j < run; j++) tasks[i + j].batch = (uint16_t)(run - j);
         if (!run) run = 1;
     }
 }
@@ -6138,8 +6060,8 @@ static void fleeti_set_batches(fleet_task *tasks, uint32_t n)
 static void fleeti_wait_for_step(const fleeti_build *b, fleet_task *tasks, uint32_t n,
                                  uint32_t rank)
 {
-    uint32_t scope = b->elements[b->n_elements - 1].scope, known_from = FLEETI_NONE, i;
-    for (i = 0; i < n && (!b->chiplet_queues || i < known_from); i++) {
+    uint32_t scope = b->elements[b->n_elements - 1].scope, known_from = FLEETI_NONE;
+    for (uint32_t i = 0; i < n && (!b->chiplet_queues || i < known_from); i++) {
         fleet_task *task = &tasks[i];
         if (!task->n_waits) {
             task->waits = b->step_waits[rank].first;
@@ -6172,21 +6094,21 @@ static fleet_status fleeti_sort_queues(fleeti_build *b, fleet_task *tasks)
     const uint32_t n_queues = b->is_dynamic ? b->chiplet_queues : b->n_queues;
     fleeti_place_in_queue *place;
     fleet_task *copy;
-    uint32_t longest = 0, q, i;
-    for (q = 0; q < n_queues; q++)
+    uint32_t longest = 0;
+    for (uint32_t q = 0; q < n_queues; q++)
         if (b->queue[q].count > longest) longest = b->queue[q].count;
     place = (fleeti_place_in_queue *)fleeti_alloc(b, longest, sizeof *place);
     copy = (fleet_task *)fleeti_alloc(b, longest, sizeof *copy);
     if (!place || !copy) return fleeti_no_memory(b);
-    for (q = 0; q < n_queues; q++) {
+    for (uint32_t q = 0; q < n_queues; q++) {
         const uint32_t n = b->queue[q].count - (b->queue[q].count && !b->is_dynamic);
         fleet_task *first = tasks + b->queue[q].first;
-        for (i = 0; i < n; i++) {
+        for (uint32_t i = 0; i < n; i++) {
             place[i].key = fleeti_key_at(&b->grids[first[i].grid].key, first[i].at);
             place[i].at = i;
         }
         if (n) qsort(place, n, sizeof *place, fleeti_compare_places);
-        for (i = 0; i < n; i++) copy[i] = first[place[i].at];
+        for (uint32_t i = 0; i < n; i++) copy[i] = first[place[i].at];
         if (n) memcpy(first, copy, n * sizeof *copy);
     }
     return FLEET_OK;
@@ -6196,14 +6118,13 @@ static fleet_status fleeti_emit_queues(fleeti_build *b, fleet_plan *plan, uint32
 {
     fleeti_queue *queues = (fleeti_queue *)fleeti_at(plan, plan->queues);
     fleet_task *tasks = (fleet_task *)fleeti_at(plan, plan->tasks);
-    uint32_t i;
-    for (i = 0; i < b->n_queues; i++) {
+    for (uint32_t i = 0; i < b->n_queues; i++) {
         queues[i].first = end[i] = b->queue[i].first;
         queues[i].count = b->queue[i].count;
     }
-    for (i = 0; i < b->n_grids; i++) fleeti_emit_grid(b, i, tasks, end);
+    for (uint32_t i = 0; i < b->n_grids; i++) fleeti_emit_grid(b, i, tasks, end);
     if (b->keyed && fleeti_sort_queues(b, tasks) != FLEET_OK) return b->g->build_status;
-    for (i = 0; i < b->n_queues; i++) {
+    for (uint32_t i = 0; i < b->n_queues; i++) {
         uint32_t n = queues[i].count;
         fleet_task *first = tasks + queues[i].first;
         if (!n || (b->is_dynamic && i >= b->chiplet_queues)) continue;
@@ -6273,8 +6194,7 @@ static void fleeti_emit_tables(const fleeti_build *b, fleet_plan *plan)
     uint32_t *targets = (uint32_t *)fleeti_at(plan, plan->targets);
     fleeti_symbol *symbols = (fleeti_symbol *)fleeti_at(plan, plan->symbols);
     uint64_t name = plan->names;
-    uint32_t i;
-    for (i = 0; i < b->n_events; i++) {
+    for (uint32_t i = 0; i < b->n_events; i++) {
         const fleeti_bound_event *from = &b->events[i];
         fleeti_event *event = &events[i];
         event->name = fleeti_emit_name(plan, &name, from->def ? from->def->name : "step");
@@ -6290,7 +6210,7 @@ static void fleeti_emit_tables(const fleeti_build *b, fleet_plan *plan)
         memcpy(event->scoped, from->scoped, sizeof event->scoped);
         event->warnings = from->warnings;
     }
-    for (i = 0; i < b->n_grids; i++) {
+    for (uint32_t i = 0; i < b->n_grids; i++) {
         const fleeti_bound_grid *from = &b->grids[i];
         fleeti_grid *grid = &grids[i];
         grid->name = fleeti_emit_name(plan, &name, from->def->name);
@@ -6315,30 +6235,29 @@ static void fleeti_emit_tables(const fleeti_build *b, fleet_plan *plan)
         grid->writes = from->def->writes;
         grid->cuts = from->def->cuts;
     }
-    for (i = 0; b->keyed && i < b->n_grids; i++)
+    for (uint32_t i = 0; b->keyed && i < b->n_grids; i++)
         ((fleet_key *)fleeti_at(plan, plan->keys))[i] = b->grids[i].key;
-    for (i = 0; i < plan->n_maps; i++) fleeti_emit_map(b, plan, i);
-    for (i = 0; i < plan->n_tensors; i++)
+    for (uint32_t i = 0; i < plan->n_maps; i++) fleeti_emit_map(b, plan, i);
+    for (uint32_t i = 0; i < plan->n_tensors; i++)
         ((fleeti_tensor_info *)fleeti_at(plan, plan->tensors))[i].name =
             fleeti_emit_name(plan, &name, b->g->tensors[i].name);
-    for (i = 0; i < plan->n_symbols; i++) {
+    for (uint32_t i = 0; i < plan->n_symbols; i++) {
         const fleeti_symbol_def *from = &b->g->symbols[i];
         symbols[i].name = fleeti_emit_name(plan, &name, from->name);
         symbols[i].at_launch = b->at_launch[i];
         symbols[i].min = b->at_launch[i] ? (int32_t)from->min : plan->bound[i];
         symbols[i].max = b->at_launch[i] ? (int32_t)from->max : plan->bound[i];
     }
-    for (i = 0; b->n_at_launch && i < b->n_grids; i++) {
+    for (uint32_t i = 0; b->n_at_launch && i < b->n_grids; i++) {
         const fleeti_grid_def *def = b->grids[i].def;
         fleeti_guard *guard = (fleeti_guard *)fleeti_at(plan, plan->guards) + i;
-        uint32_t k;
-        for (k = 0; k < FLEET_MAX_RANK; k++)
+        for (uint32_t k = 0; k < FLEET_MAX_RANK; k++)
             fleeti_emit_dim(b, &guard->extent[k],
                             k < def->shape.rank ? def->shape.extent[k] : fleet_dim_of(1));
         fleeti_emit_dim(b, &guard->slices,
                         def->slices_given ? def->slices : fleet_dim_of(b->grids[i].slices));
     }
-    for (i = 0; i < b->n_elements; i++) targets[i] = b->elements[i].target;
+    for (uint32_t i = 0; i < b->n_elements; i++) targets[i] = b->elements[i].target;
     if (b->waits.count)
         memcpy(fleeti_at(plan, plan->waits), b->waits.item, b->waits.count * sizeof *b->waits.item);
     if (b->notifies.count)
@@ -6360,8 +6279,7 @@ static uint64_t fleeti_list_consumer(const fleeti_build *b, const fleeti_bound_g
                                      fleeti_consumer consumer)
 {
     uint64_t n = 0;
-    uint32_t i;
-    for (i = 0; i < grid->n_ins; i++) {
+    for (uint32_t i = 0; i < grid->n_ins; i++) {
         const fleeti_edge *edge = &b->ins[grid->first_in + i];
         const uint32_t half = b->early && !b->events[edge->event].by_tensor ? b->n_elements : 0;
         fleeti_reach r = fleeti_reach_of(edge, grid->rank, at);
@@ -6373,7 +6291,7 @@ static uint64_t fleeti_list_consumer(const fleeti_build *b, const fleeti_bound_g
             next[r.e + half]++;
         }
     }
-    for (i = grid->first_map; i < grid->first_map + grid->n_maps; i++)
+    for (uint32_t i = grid->first_map; i < grid->first_map + grid->n_maps; i++)
         n += !fleeti_map_has(&b->maps[i], FLEETI_ARRIVES) &&
              fleeti_map_is_live(b, &b->maps[i]); /* a task is in one range, which is one element */
     return n;
@@ -6384,12 +6302,12 @@ static fleet_status fleeti_count_consumers(fleeti_build *b)
 {
     fleeti_consumer none;
     int32_t at[FLEET_MAX_RANK];
-    uint32_t i, j, k;
+    uint32_t k;
     memset(&none, 0, sizeof none);
-    for (i = 0; i < b->n_grids; i++) {
+    for (uint32_t i = 0; i < b->n_grids; i++) {
         const fleeti_bound_grid *grid = &b->grids[i];
         memset(at, 0, sizeof at);
-        for (j = 0; !fleeti_is_in_order(grid) && j < grid->count;
+        for (uint32_t j = 0; !fleeti_is_in_order(grid) && j < grid->count;
              j++, fleeti_next_coordinate(grid, at)) {
             uint64_t n = fleeti_list_consumer(b, grid, at, NULL, NULL, none), copies = grid->parts;
             if (n > FLEETI_CONSUMER_NEED)
@@ -6427,10 +6345,10 @@ static fleet_status fleeti_emit_ranges(fleeti_build *b, fleet_plan *plan, uint32
     fleeti_runtime_map *maps = (fleeti_runtime_map *)fleeti_at(plan, plan->maps);
     fleeti_consumer none, *consumers = (fleeti_consumer *)fleeti_at(plan, plan->consumers);
     uint32_t *first = (uint32_t *)fleeti_alloc(b, b->n_grids, sizeof *first); /* 1 + map */
-    uint32_t *next = (uint32_t *)fleeti_alloc(b, plan->n_maps, sizeof *next), i, q, d;
+    uint32_t *next = (uint32_t *)fleeti_alloc(b, plan->n_maps, sizeof *next);
     memset(&none, 0, sizeof none);
     if (!first || !next) return fleeti_no_memory(b);
-    for (i = 0; i < plan->n_maps; i++) {
+    for (uint32_t i = 0; i < plan->n_maps; i++) {
         if (!fleeti_map_has(&maps[i], FLEETI_LISTS) || !fleeti_map_is_live(b, &b->maps[i]))
             continue;
         maps[i].first = end;
@@ -6438,9 +6356,9 @@ static fleet_status fleeti_emit_ranges(fleeti_build *b, fleet_plan *plan, uint32
         next[i] = first[maps[i].grid];
         first[maps[i].grid] = i + 1;
     }
-    for (q = b->chiplet_queues; q < b->n_queues; q++)
-        for (d = queues[q].first; d < queues[q].first + queues[q].count; d++)
-            for (i = first[tasks[d].grid]; i; i = next[i - 1]) {
+    for (uint32_t q = b->chiplet_queues; q < b->n_queues; q++)
+        for (uint32_t d = queues[q].first; d < queues[q].first + queues[q].count; d++)
+            for (uint32_t i = first[tasks[d].grid]; i; i = next[i - 1]) {
                 const fleeti_bound_grid *grid = &b->grids[tasks[d].grid];
                 fleeti_consumer *c = &consumers[maps[i - 1].first + (tasks[d].id - grid->first)];
                 c->desc = d;
@@ -6457,10 +6375,9 @@ static void fleeti_mark_feeders(const fleeti_build *b, fleet_plan *plan)
     fleet_task *tasks = (fleet_task *)fleeti_at(plan, plan->tasks);
     const fleeti_trigger *triggers = (const fleeti_trigger *)fleeti_at(plan, plan->triggers);
     const uint32_t *first = (const uint32_t *)fleeti_at(plan, plan->first_consumers);
-    uint32_t d, i;
-    for (d = 0; d < plan->n_descs; d++) {
+    for (uint32_t d = 0; d < plan->n_descs; d++) {
         uint32_t feeds = (uint32_t)fleeti_arrives_by_maps(b, &b->grids[tasks[d].grid]);
-        for (i = 0; i < tasks[d].n_notifies && !feeds; i++) {
+        for (uint32_t i = 0; i < tasks[d].n_notifies && !feeds; i++) {
             const uint32_t e = triggers[tasks[d].notifies + i].element;
             feeds = first[e] < first[e + 1] || e == b->n_elements - 1;
         }
@@ -6477,18 +6394,16 @@ static fleet_status fleeti_emit_consumers(fleeti_build *b, fleet_plan *plan)
     uint32_t *first = (uint32_t *)fleeti_at(plan, plan->first_consumers);
     const uint32_t lists = b->n_elements * (1 + b->early), step = b->n_elements - 1;
     uint32_t *next = (uint32_t *)fleeti_alloc(b, lists + 1u, sizeof *next);
-    uint32_t fill, q, d, e;
     if (!next) return fleeti_no_memory(b);
-    for (fill = 0; fill < 2; fill++) {
-        for (q = b->chiplet_queues; q < b->n_queues; q++)
-            for (d = queues[q].first; d < queues[q].first + queues[q].count; d++) {
+    for (uint32_t fill = 0; fill < 2; fill++) {
+        for (uint32_t q = b->chiplet_queues; q < b->n_queues; q++)
+            for (uint32_t d = queues[q].first; d < queues[q].first + queues[q].count; d++) {
                 const fleeti_bound_grid *grid = &b->grids[tasks[d].grid];
                 const uint32_t ring =
                     FLEETI_RINGS * (q - b->chiplet_queues) + fleeti_ring_of(&tasks[d]);
                 fleeti_consumer c;
-                uint32_t need;
                 c.desc = d, c.need = 0;
-                need = (uint32_t)fleeti_list_consumer(b, grid, tasks[d].at, NULL, NULL, c);
+                uint32_t need = (uint32_t)fleeti_list_consumer(b, grid, tasks[d].at, NULL, NULL, c);
                 c.need = (need ? need : 1) | ring << 24;
                 if (!fill) plan->ring_entries[ring]++;
                 if (need) {
@@ -6499,8 +6414,8 @@ static fleet_status fleeti_emit_consumers(fleeti_build *b, fleet_plan *plan)
                 }
             }
         if (fill) break;
-        for (e = 0; e < lists; e++) first[e + 1] = first[e] + next[e];
-        for (e = 0; e < lists; e++) next[e] = first[e];
+        for (uint32_t e = 0; e < lists; e++) first[e + 1] = first[e] + next[e];
+        for (uint32_t e = 0; e < lists; e++) next[e] = first[e];
     }
     return fleeti_emit_ranges(b, plan, first[lists]);
 }
@@ -6510,8 +6425,8 @@ static void fleeti_trigger_consumers(const fleet_plan *plan, fleeti_trigger *tri
 {
     const uint32_t *first = (const uint32_t *)fleeti_at(plan, plan->first_consumers);
     const fleeti_runtime_map *maps = (const fleeti_runtime_map *)fleeti_at(plan, plan->maps);
-    uint32_t i, apart = trigger->element == plan->n_elements - 1;
-    for (i = 0; i < plan->n_maps && !apart; i++)
+    uint32_t apart = trigger->element == plan->n_elements - 1;
+    for (uint32_t i = 0; i < plan->n_maps && !apart; i++)
         apart = maps[i].kind == FLEETI_MAP_RANGES &&
                 trigger->element - maps[i].first_element < maps[i].elements;
     trigger->from = apart ? FLEETI_APART : first[trigger->element];
@@ -6526,26 +6441,25 @@ static fleet_status fleeti_emit_triggers(fleeti_build *b, fleet_plan *plan)
     fleeti_trigger *triggers = (fleeti_trigger *)fleeti_at(plan, plan->triggers);
     uint32_t *of_counter = (uint32_t *)fleeti_alloc(b, b->counter_words, sizeof *of_counter);
     uint32_t *of_system = (uint32_t *)fleeti_alloc(b, b->system_words, sizeof *of_system);
-    uint32_t i, e;
     if (!of_counter || !of_system) return fleeti_no_memory(b);
     if (b->n_maps && fleeti_work_of_grid(b, &b->grids[b->maps[0].grid],
                                          (uint64_t)plan->n_notifies * b->n_maps / 8) != FLEET_OK)
         return b->g->build_status;
-    for (i = 0; i < b->n_events; i++)
-        for (e = 0; e < b->events[i].elements; e++) {
+    for (uint32_t i = 0; i < b->n_events; i++)
+        for (uint32_t e = 0; e < b->events[i].elements; e++) {
             const uint32_t word = b->events[i].counter + e * b->events[i].stride;
             (word & FLEETI_SYSTEM ? of_system : of_counter)[word & ~FLEETI_SYSTEM] =
                 b->events[i].first + e;
         }
-    for (i = 0; i < plan->n_notifies; i++) {
+    for (uint32_t i = 0; i < plan->n_notifies; i++) {
         const uint32_t word = notifies[i].counter;
         triggers[i].element =
             (word & FLEETI_SYSTEM ? of_system : of_counter)[word & ~FLEETI_SYSTEM];
         triggers[i].target = b->elements[triggers[i].element].target;
         fleeti_trigger_consumers(plan, &triggers[i]);
     }
-    for (e = 0; b->early && e < b->n_elements; e++)
-        for (i = 0; i < fleeti_popcount(b->elements[e].producers); i++)
+    for (uint32_t e = 0; b->early && e < b->n_elements; e++)
+        for (uint32_t i = 0; i < fleeti_popcount(b->elements[e].producers); i++)
             ((uint32_t *)fleeti_at(plan, plan->taken_targets))[e] +=
                 (uint32_t)b->arrivals[b->elements[e].record + i].arrivals;
     return FLEET_OK;
@@ -6575,8 +6489,7 @@ static fleet_status fleeti_pass_emit(fleeti_build *b)
    others this pass executes the plan on paper: by events alone, which finds cycles, then also by queues. */
 static int fleeti_ids_are_ordered(const fleeti_build *b)
 {
-    uint32_t e;
-    for (e = 0; e < b->n_elements; e++) {
+    for (uint32_t e = 0; e < b->n_elements; e++) {
         const fleeti_element *element = &b->elements[e];
         if (element->last_producer != FLEETI_NONE && element->first_waiter != FLEETI_NONE &&
             element->last_producer >= element->first_waiter)
@@ -6675,17 +6588,17 @@ typedef void (*fleeti_visit_fn)(const fleeti_build *b, fleeti_dry_run *run, uint
 static void fleeti_visit_node(const fleeti_build *b, fleeti_dry_run *run, uint32_t node,
                               uint32_t out, fleeti_visit_fn visit)
 {
-    uint32_t g = fleeti_node_grid(b, run, node), i;
+    uint32_t g = fleeti_node_grid(b, run, node);
     const fleeti_bound_grid *grid = &b->grids[g];
     int32_t at[FLEET_MAX_RANK];
     memset(at, 0, sizeof at);
     /* Run-time maps may reach all elements of their event: the first one stands for them. */
-    for (i = grid->first_map; i < grid->first_map + grid->n_maps; i++)
+    for (uint32_t i = grid->first_map; i < grid->first_map + grid->n_maps; i++)
         if (fleeti_map_is_live(b, &b->maps[i]) &&
             (fleeti_map_has(&b->maps[i], FLEETI_ARRIVES) != 0) == (out != 0))
             visit(b, run, node, b->maps[i].first_element);
     fleeti_unravel((node - run->first_node[g]) / grid->parts, grid->extent, grid->rank, at);
-    for (i = 0; i < (out ? grid->n_outs : grid->n_ins); i++) {
+    for (uint32_t i = 0; i < (out ? grid->n_outs : grid->n_ins); i++) {
         const fleeti_edge *edge = out ? &b->outs[grid->first_out + i] : &b->ins[grid->first_in + i];
         const fleeti_bound_event *event = &b->events[edge->event];
         fleeti_reach r = fleeti_reach_of(edge, grid->rank, at);
@@ -6696,8 +6609,8 @@ static void fleeti_visit_node(const fleeti_build *b, fleeti_dry_run *run, uint32
 static void fleeti_visit_all(const fleeti_build *b, fleeti_dry_run *run, uint32_t out,
                              fleeti_visit_fn visit)
 {
-    uint32_t node;
-    for (node = 0; node < run->n_nodes; node++) fleeti_visit_node(b, run, node, out, visit);
+    for (uint32_t node = 0; node < run->n_nodes; node++)
+        fleeti_visit_node(b, run, node, out, visit);
 }
 
 static void fleeti_visit_miss(const fleeti_build *b, fleeti_dry_run *run, uint32_t node, uint32_t e)
@@ -6727,10 +6640,9 @@ static void fleeti_visit_wait(const fleeti_build *b, fleeti_dry_run *run, uint32
 static void fleeti_visit_notify(const fleeti_build *b, fleeti_dry_run *run, uint32_t node,
                                 uint32_t e)
 {
-    uint32_t i;
     (void)node;
     if (--run->missing[e]) return;
-    for (i = e ? run->first_waiter[e - 1] : 0; i < run->first_waiter[e]; i++) {
+    for (uint32_t i = e ? run->first_waiter[e - 1] : 0; i < run->first_waiter[e]; i++) {
         run->pending[run->waiter[i]]--;
         fleeti_try_ready(b, run, run->waiter[i]);
     }
@@ -6740,14 +6652,14 @@ static void fleeti_visit_notify(const fleeti_build *b, fleeti_dry_run *run, uint
 static fleet_status fleeti_run_dry(fleeti_build *b, const fleet_plan *plan, fleeti_dry_run *run,
                                    uint32_t sequential)
 {
-    uint32_t i, node, first;
+    uint32_t node, first;
     memset(run, 0, sizeof *run);
     run->tasks = (const fleet_task *)fleeti_at(plan, plan->tasks);
     run->queues = (const fleeti_queue *)fleeti_at(plan, plan->queues);
     run->sequential = sequential;
     run->first_node = (uint32_t *)fleeti_alloc(b, b->n_grids + 1u, sizeof *run->first_node);
     if (!run->first_node) return fleeti_no_memory(b);
-    for (i = 0; i < b->n_grids; i++)
+    for (uint32_t i = 0; i < b->n_grids; i++)
         run->first_node[i + 1] = run->first_node[i] + b->grids[i].count * b->grids[i].parts;
     run->n_nodes = run->first_node[b->n_grids];
     run->done = (uint8_t *)fleeti_alloc(b, run->n_nodes, sizeof *run->done);
@@ -6762,7 +6674,7 @@ static fleet_status fleeti_run_dry(fleeti_build *b, const fleet_plan *plan, flee
         return fleeti_no_memory(b);
     fleeti_visit_all(b, run, 1, fleeti_visit_miss);
     fleeti_visit_all(b, run, 0, fleeti_visit_count);
-    for (i = 0; i < b->n_elements; i++) run->first_waiter[i + 1] += run->first_waiter[i];
+    for (uint32_t i = 0; i < b->n_elements; i++) run->first_waiter[i + 1] += run->first_waiter[i];
     run->waiter =
         (uint32_t *)fleeti_alloc(b, run->first_waiter[b->n_elements], sizeof *run->waiter);
     if (!run->waiter) return fleeti_no_memory(b);
@@ -6770,17 +6682,16 @@ static fleet_status fleeti_run_dry(fleeti_build *b, const fleet_plan *plan, flee
     for (node = 0; node < run->n_nodes; node++)
         if (!sequential || !fleeti_node_queues(b, run, node, &first))
             fleeti_try_ready(b, run, node);
-    for (i = 0; sequential && i < (b->is_dynamic ? b->chiplet_queues : b->n_queues); i++)
+    for (uint32_t i = 0; sequential && i < (b->is_dynamic ? b->chiplet_queues : b->n_queues); i++)
         fleeti_reach_head(b, run, i);
     while (run->n_ready) {
-        uint32_t n;
         node = run->ready[--run->n_ready];
         run->done[node] = 1;
         run->n_done++;
         fleeti_visit_node(b, run, node, 1, fleeti_visit_notify);
         if (!sequential) continue;
-        n = fleeti_node_queues(b, run, node, &first);
-        for (i = first; i < first + n; i++) {
+        uint32_t n = fleeti_node_queues(b, run, node, &first);
+        for (uint32_t i = first; i < first + n; i++) {
             run->position[i]++;
             fleeti_reach_head(b, run, i);
         }
@@ -6816,11 +6727,11 @@ static void fleeti_visit_blocker(const fleeti_build *b, fleeti_dry_run *run, uin
 static uint32_t fleeti_find_blocker(const fleeti_build *b, fleeti_dry_run *run, uint32_t node,
                                     uint32_t *queue)
 {
-    uint32_t i, first, n;
+    uint32_t i, first;
     *queue = run->blocker = FLEETI_NONE;
     fleeti_visit_node(b, run, node, 0, fleeti_visit_blocker);
     if (run->blocker != FLEETI_NONE) return run->blocker;
-    n = fleeti_node_queues(b, run, node, &first);
+    uint32_t n = fleeti_node_queues(b, run, node, &first);
     for (i = first; i + 1 < first + n && fleeti_queue_head(b, run, i) == node; i++) {
     }
     *queue = i;
@@ -6851,11 +6762,10 @@ static fleet_status fleeti_report_cycle(fleeti_build *b, fleeti_dry_run *run)
     fleeti_blocked blocked;
     char task[FLEETI_POINT_BYTES], list[400];
     fleeti_text out = fleeti_text_at(list, sizeof list);
-    uint32_t i, n;
     fleet_status status = fleeti_find_cycle(b, run, &blocked);
     if (status != FLEET_OK) return status;
-    n = blocked.count - blocked.from;
-    for (i = 0; i < n && i < 4; i++)
+    uint32_t n = blocked.count - blocked.from;
+    for (uint32_t i = 0; i < n && i < 4; i++)
         fleeti_put(
             &out, "%s waits for ",
             fleeti_task_text(b, fleeti_node_task(b, run, blocked.path[blocked.from + i]), task));
@@ -6906,15 +6816,15 @@ static fleet_status fleeti_report_order(fleeti_build *b, fleeti_dry_run *run)
 {
     fleeti_blocked blocked;
     char late[FLEETI_POINT_BYTES], early[FLEETI_POINT_BYTES], queue[64], advice[320];
-    uint32_t i, q, before, after;
+    uint32_t i;
     fleet_status status = fleeti_find_cycle(b, run, &blocked);
     if (status != FLEET_OK) return status;
     /* Events alone make no cycle here, so that some step of the cycle is along a queue. */
     for (i = blocked.from; blocked.queue[i] == FLEETI_NONE; i++) {
     }
-    q = blocked.queue[i];
-    after = blocked.path[i];
-    before = blocked.path[i + 1 < blocked.count ? i + 1 : blocked.from];
+    uint32_t q = blocked.queue[i];
+    uint32_t after = blocked.path[i];
+    uint32_t before = blocked.path[i + 1 < blocked.count ? i + 1 : blocked.from];
     if (b->chiplet_queues)
         snprintf(queue, sizeof queue, "worker %u of chiplet %u", q - b->base[b->chiplet_of[q]],
                  b->chiplet_of[q]);
@@ -6932,8 +6842,7 @@ static fleet_status fleeti_report_order(fleeti_build *b, fleeti_dry_run *run)
 /* Whether AUTO can still make some grid DYNAMIC. */
 static int fleeti_can_avoid_deadlock(const fleeti_build *b)
 {
-    uint32_t i;
-    for (i = 0; i < b->n_grids; i++)
+    for (uint32_t i = 0; i < b->n_grids; i++)
         if (b->grids[i].count && b->grids[i].chosen && fleeti_is_by_worker(&b->grids[i])) return 1;
     return 0;
 }
@@ -6941,9 +6850,8 @@ static int fleeti_can_avoid_deadlock(const fleeti_build *b)
 static fleet_status fleeti_pass_order(fleeti_build *b)
 {
     fleeti_dry_run run;
-    fleet_status status;
     if (!b->keyed && fleeti_ids_are_ordered(b)) return FLEET_OK;
-    status = fleeti_run_dry(b, b->plan, &run, 0);
+    fleet_status status = fleeti_run_dry(b, b->plan, &run, 0);
     if (status != FLEET_OK) return status;
     if (run.n_done < run.n_nodes) return fleeti_report_cycle(b, &run);
     status = fleeti_run_dry(b, b->plan, &run, 1);
@@ -6973,11 +6881,10 @@ static int fleeti_are_zero(const uint32_t *word, uint32_t n)
 static int fleeti_extents_fit(const int32_t *extent, uint32_t rank, uint32_t count)
 {
     uint64_t points = 1;
-    uint32_t k;
     if (rank > FLEET_MAX_RANK) return 0;
-    for (k = 0; k < rank; k++)
+    for (uint32_t k = 0; k < rank; k++)
         if (extent[k] < 0) return 0;
-    for (k = 0; k < rank; k++) {
+    for (uint32_t k = 0; k < rank; k++) {
         points *= (uint64_t)extent[k];
         if (points > FLEETI_MAX_INDEX) return 0;
     }
@@ -7087,13 +6994,16 @@ static int fleeti_check_name(fleeti_check *c, uint64_t name)
 static int fleeti_check_names(fleeti_check *c)
 {
     const fleet_plan *plan = c->plan;
-    uint32_t i;
     int fits = 1;
     c->end_of_names = plan->names;
-    for (i = 0; fits && i < plan->n_events; i++) fits = fleeti_check_name(c, c->events[i].name);
-    for (i = 0; fits && i < plan->n_grids; i++) fits = fleeti_check_name(c, c->grids[i].name);
-    for (i = 0; fits && i < plan->n_tensors; i++) fits = fleeti_check_name(c, c->tensors[i].name);
-    for (i = 0; fits && i < plan->n_symbols; i++) fits = fleeti_check_name(c, c->symbols[i].name);
+    for (uint32_t i = 0; fits && i < plan->n_events; i++)
+        fits = fleeti_check_name(c, c->events[i].name);
+    for (uint32_t i = 0; fits && i < plan->n_grids; i++)
+        fits = fleeti_check_name(c, c->grids[i].name);
+    for (uint32_t i = 0; fits && i < plan->n_tensors; i++)
+        fits = fleeti_check_name(c, c->tensors[i].name);
+    for (uint32_t i = 0; fits && i < plan->n_symbols; i++)
+        fits = fleeti_check_name(c, c->symbols[i].name);
     return fits;
 }
 
@@ -7148,12 +7058,11 @@ static int fleeti_check_symbols(const fleeti_check *c)
 static int fleeti_check_dim_of(const fleeti_check *c, const fleet_dim *d, int64_t extent,
                                uint32_t *guarded)
 {
-    int64_t value;
     if (d->div <= 0 || d->mul < 0 || fleeti_is_huge(d->div) || fleeti_is_huge(d->add) ||
         fleeti_is_huge(fleeti_mul(d->mul, FLEETI_MAX_INDEX)) || d->symbol > c->plan->n_symbols ||
         (d->symbol && !c->symbols[d->symbol - 1].at_launch))
         return 0;
-    value = d->add + (d->symbol ? d->mul * c->plan->bound[d->symbol - 1] : 0);
+    int64_t value = d->add + (d->symbol ? d->mul * c->plan->bound[d->symbol - 1] : 0);
     if (d->symbol) *guarded = 1;
     return fleeti_floor_div(value, d->div) == extent;
 }
@@ -7161,9 +7070,9 @@ static int fleeti_check_dim_of(const fleeti_check *c, const fleet_dim *d, int64_
 /* A bit for each symbol that launches bind of the grid's shape. */
 static uint32_t fleeti_check_symbols_of(const fleeti_check *c, uint32_t grid)
 {
-    uint32_t symbols = 0, k;
+    uint32_t symbols = 0;
     if (!c->plan->guarded) return 0;
-    for (k = 0; k < FLEET_MAX_RANK; k++)
+    for (uint32_t k = 0; k < FLEET_MAX_RANK; k++)
         if (c->guards[grid].extent[k].symbol)
             symbols |= 1u << (c->guards[grid].extent[k].symbol - 1u);
     if (c->guards[grid].slices.symbol) symbols |= 1u << (c->guards[grid].slices.symbol - 1u);
@@ -7174,8 +7083,8 @@ static uint32_t fleeti_check_symbols_of(const fleeti_check *c, uint32_t grid)
 static int fleeti_check_setters(fleeti_check *c)
 {
     const fleet_plan *plan = c->plan;
-    uint32_t writes = 0, i;
-    for (i = 0; i < plan->n_grids; i++) {
+    uint32_t writes = 0;
+    for (uint32_t i = 0; i < plan->n_grids; i++) {
         const fleeti_grid *grid = &c->grids[i];
         if ((grid->writes | grid->cuts) &&
             (grid->count != 1 || grid->level > FLEET_LEVEL_CU || grid->guarded || grid->n_maps))
@@ -7184,7 +7093,7 @@ static int fleeti_check_setters(fleeti_check *c)
         writes |= grid->writes;
         c->cuts |= grid->cuts;
     }
-    for (i = 0; i < 32; i++)
+    for (uint32_t i = 0; i < 32; i++)
         if (writes >> i & 1u && (i >= plan->n_symbols || !c->symbols[i].at_launch ||
                                  plan->bound[i] != c->symbols[i].max))
             return 0;
@@ -7194,8 +7103,8 @@ static int fleeti_check_setters(fleeti_check *c)
 static int fleeti_check_grids(const fleeti_check *c)
 {
     const fleet_plan *plan = c->plan;
-    uint32_t i, k, tasks = 0, maps = 0, waves = 0, fits = 1;
-    for (i = 0; i < plan->n_grids; i++) {
+    uint32_t tasks = 0, maps = 0, waves = 0, fits = 1;
+    for (uint32_t i = 0; i < plan->n_grids; i++) {
         const fleeti_grid *grid = &c->grids[i];
         uint32_t guarded = 0;
         if (grid->level > FLEET_LEVEL_DEVICE || grid->tile == FLEETI_TILE_NONE || !grid->slices ||
@@ -7211,7 +7120,7 @@ static int fleeti_check_grids(const fleeti_check *c)
             (grid->schedule != plan->schedule &&
              (!c->dynamic || grid->schedule != FLEET_SCHEDULE_STATIC)))
             return 0;
-        for (k = 0; plan->guarded && k < FLEET_MAX_RANK && fits; k++)
+        for (uint32_t k = 0; plan->guarded && k < FLEET_MAX_RANK && fits; k++)
             fits = (uint32_t)fleeti_check_dim_of(c, &c->guards[i].extent[k],
                                                  k < grid->rank ? grid->extent[k] : 1, &guarded);
         if (plan->guarded && fits)
@@ -7230,9 +7139,9 @@ static int fleeti_check_events(fleeti_check *c)
 {
     const fleet_plan *plan = c->plan;
     uint64_t min = c->first_word, max = c->first_word, system = c->first_system;
-    uint32_t i, k, elements = 0;
+    uint32_t elements = 0;
     if (plan->step_event != plan->n_events - 1) return 0;
-    for (i = 0; i < plan->n_events; i++) {
+    for (uint32_t i = 0; i < plan->n_events; i++) {
         const fleeti_event *event = &c->events[i];
         const uint64_t words = fleeti_counter_words(event->elements, event->stride);
         const uint32_t in_host = event->counter & FLEETI_SYSTEM;
@@ -7269,16 +7178,16 @@ static int fleeti_check_events(fleeti_check *c)
         if (system > FLEETI_MAX_INDEX) return 0;
         elements += event->elements;
     }
-    for (i = 0; i < plan->n_events; i++)
+    for (uint32_t i = 0; i < plan->n_events; i++)
         if (c->events[i].counter & FLEETI_SYSTEM) c->by_counter[c->n_device + c->n_system++] = i;
-    for (k = elements; k-- > 0;)
+    for (uint32_t k = elements; k-- > 0;)
         c->other_target[k] =
             k + 1 < elements && c->targets[k] == c->targets[k + 1] ? c->other_target[k + 1] : k + 1;
-    for (k = 0; k < elements; k++)
+    for (uint32_t k = 0; k < elements; k++)
         if (c->targets[k] > FLEETI_MAX_INDEX) return 0;
     /* Workers divide by the target of the step event. */
     if (elements != plan->n_elements) return 0;
-    for (k = 0; plan->n_tasks && k < plan->ranks; k++)
+    for (uint32_t k = 0; plan->n_tasks && k < plan->ranks; k++)
         if (!c->targets[elements - 1 - k]) return 0;
     if (c->dynamic) {
         const uint64_t joins = fleeti_whole_lines(plan->n_descs);
@@ -7305,7 +7214,6 @@ static const fleeti_event *fleeti_check_counter(const fleeti_check *c, uint32_t 
     const uint32_t in_host = counter & FLEETI_SYSTEM;
     const uint32_t *list = c->by_counter + (in_host ? c->n_device : 0);
     uint32_t low = 0, high = in_host ? c->n_system : c->n_device;
-    const fleeti_event *event;
     if (!high) return NULL;
     while (high - low > 1) {
         const uint32_t middle = low + (high - low) / 2;
@@ -7314,7 +7222,7 @@ static const fleeti_event *fleeti_check_counter(const fleeti_check *c, uint32_t 
         else
             high = middle;
     }
-    event = &c->events[list[low]];
+    const fleeti_event *event = &c->events[list[low]];
     if (counter < event->counter || (counter - event->counter) % event->stride ||
         (count > 1 && stride != event->stride))
         return NULL;
@@ -7329,8 +7237,7 @@ static const fleeti_event *fleeti_check_counter(const fleeti_check *c, uint32_t 
 static int fleeti_check_words(const fleeti_check *c, uint32_t word, uint32_t count, uint32_t stride,
                               uint32_t *step)
 {
-    uint32_t i;
-    for (i = 0; i < c->plan->n_events; i++) {
+    for (uint32_t i = 0; i < c->plan->n_events; i++) {
         const fleeti_event *event = &c->events[i];
         const uint32_t at = word - event->words;
         if (!event->words || word < event->words || at / event->stride >= event->elements) continue;
@@ -7345,25 +7252,24 @@ static int fleeti_check_words(const fleeti_check *c, uint32_t word, uint32_t cou
 static int fleeti_check_forwards(const fleeti_check *c)
 {
     const fleet_plan *plan = c->plan;
-    uint32_t i, k, e = 0;
-    for (i = 0; i < plan->n_forwards; i++) {
+    uint32_t e = 0;
+    for (uint32_t i = 0; i < plan->n_forwards; i++) {
         const fleeti_forward *forward = &c->forwards[i];
         const fleeti_event *event = fleeti_check_counter(c, forward->counter, 1, 1, &e);
-        uint32_t at;
         if (!event || !event->words || !forward->target || forward->target != c->targets[e])
             return 0;
-        at = e - event->first_target;
+        uint32_t at = e - event->first_target;
         if (forward->word != (event->words & ~FLEETI_SYSTEM) + at * event->stride ||
             !forward->ranks || forward->ranks >> plan->ranks ||
             forward->ranks >> at / (event->elements / plan->ranks) & 1u)
             return 0;
     }
-    for (i = 0; i < FLEET_MAX_PEERS; i++) {
+    for (uint32_t i = 0; i < FLEET_MAX_PEERS; i++) {
         const uint32_t n = plan->n_step_waits[i];
         if (n != (plan->ranks > 1 && i < plan->ranks ? plan->ranks : 0) ||
             !fleeti_range_fits(plan->step_waits[i], n, plan->n_waits))
             return 0;
-        for (k = 0; k < n; k++)
+        for (uint32_t k = 0; k < n; k++)
             if (!(c->waits[plan->step_waits[i] + k].count & FLEETI_PREVIOUS)) return 0;
     }
     return 1;
@@ -7377,8 +7283,8 @@ static int fleeti_check_records(const fleeti_check *c)
     const fleeti_trigger *triggers = (const fleeti_trigger *)fleeti_at(plan, plan->triggers);
     const uint32_t *first = (const uint32_t *)fleeti_at(plan, plan->first_consumers);
     fleeti_trigger trigger;
-    uint32_t i, e = 0;
-    for (i = 0; i < plan->n_waits; i++) {
+    uint32_t e = 0;
+    for (uint32_t i = 0; i < plan->n_waits; i++) {
         const fleeti_wait *wait = &c->waits[i];
         const uint32_t count = wait->count & ~FLEETI_PREVIOUS;
         uint32_t of_step = 0;
@@ -7395,13 +7301,13 @@ static int fleeti_check_records(const fleeti_check *c)
             (wait->count & FLEETI_PREVIOUS && e < step->first_target))
             return 0;
     }
-    for (i = 0; i < plan->n_notifies; i++) {
+    for (uint32_t i = 0; i < plan->n_notifies; i++) {
         const fleeti_notify *notify = &c->notifies[i];
-        const fleeti_event *event;
         if (plan->ranks > 1 && notify->counter & FLEETI_SYSTEM &&
             (notify->counter & ~FLEETI_SYSTEM) >= plan->n_forwards)
             return 0;
-        event = fleeti_check_counter(c, fleeti_notified(plan, notify), 1, 1, &e);
+        const fleeti_event *event =
+            fleeti_check_counter(c, fleeti_notified(plan, notify), 1, 1, &e);
         if (!event || !notify->weight || notify->weight > c->targets[e]) return 0;
         if (!notify->sub || notify->sub == FLEETI_LOCAL) {
             if (notify->share || notify->weight != 1 ||
@@ -7427,10 +7333,9 @@ static int fleeti_check_records(const fleeti_check *c)
 static int fleeti_check_live_map(const fleeti_check *c, const fleeti_runtime_map *m)
 {
     uint32_t e = m->first_element;
-    const fleeti_event *event;
     if (!c->dynamic || m->target > FLEETI_MAX_INDEX) return 0;
     if (!m->elements) return !fleeti_map_has(m, FLEETI_BY_ROW) || !m->values;
-    event = fleeti_check_counter(c, m->counter, m->elements, m->stride, &e);
+    const fleeti_event *event = fleeti_check_counter(c, m->counter, m->elements, m->stride, &e);
     return event && !(m->counter & FLEETI_SYSTEM) && m->counter == event->counter &&
            m->stride == event->stride && m->first_element == event->first_target &&
            m->elements == event->elements && m->target == c->targets[e];
@@ -7472,12 +7377,12 @@ static int fleeti_check_runtime_map(const fleeti_check *c, const fleeti_runtime_
 {
     static const fleeti_fits_fn fits[] = {FLEETI_MAP_LIST(FLEETI_MAP_FITS)};
     const fleet_plan *plan = c->plan;
-    const fleeti_grid *own = &c->grids[of], *grid;
+    const fleeti_grid *own = &c->grids[of];
     if (m->kind >= FLEETI_MAP_KINDS || m->tensor >= plan->n_tensors || m->grid >= plan->n_grids ||
         m->values > FLEETI_MAX_INDEX || m->elements > FLEETI_MAX_INDEX ||
         own->level > FLEET_LEVEL_CU)
         return 0;
-    grid = &c->grids[m->grid];
+    const fleeti_grid *grid = &c->grids[m->grid];
     if ((!fleeti_map_has(m, FLEETI_LISTS) && m->grid != of) ||
         c->tensors[m->tensor].values != fleeti_map_values(m, own->count))
         return 0;
@@ -7500,15 +7405,15 @@ static int fleeti_check_maps(const fleeti_check *c)
     const fleet_plan *plan = c->plan;
     const uint32_t *first = (const uint32_t *)fleeti_at(plan, plan->first_consumers);
     const uint64_t lists = plan->n_elements * (1ull + plan->early);
-    uint32_t i, k, consumers = 0;
+    uint32_t consumers = 0;
     if (c->dynamic) {
-        for (i = 0; i < lists; i++)
+        for (uint32_t i = 0; i < lists; i++)
             if (first[i] > first[i + 1]) return 0;
         consumers = first[lists];
         if (first[0] || consumers > plan->n_consumers) return 0;
     }
-    for (i = 0; i < plan->n_grids; i++)
-        for (k = 0; k < c->grids[i].n_maps; k++) {
+    for (uint32_t i = 0; i < plan->n_grids; i++)
+        for (uint32_t k = 0; k < c->grids[i].n_maps; k++) {
             const fleeti_runtime_map *m = &c->maps[c->grids[i].first_map + k];
             if (!fleeti_check_runtime_map(c, m, i, &consumers)) return 0;
             if (m->target) (fleeti_map_has(m, FLEETI_ARRIVES) ? c->arrive : c->exist)[i]++;
@@ -7523,8 +7428,7 @@ static int fleeti_check_step_end(const fleeti_check *c, const fleet_task *task)
                                ? (uint32_t)FLEET_LEVEL_CHIPLET
                                : (uint32_t)FLEET_LEVEL_CU;
     const fleeti_event *step = &c->events[c->plan->step_event];
-    uint32_t k;
-    for (k = 0; k < FLEET_MAX_RANK; k++)
+    for (uint32_t k = 0; k < FLEET_MAX_RANK; k++)
         if (task->at[k]) return 0;
     return task->grid == FLEETI_NONE && task->id == FLEETI_NONE && task->slices == 1 &&
            !task->slice && task->batch == 1 && task->level == level && !task->args &&
@@ -7537,24 +7441,24 @@ static int fleeti_check_step_end(const fleeti_check *c, const fleet_task *task)
 static int fleeti_check_task(const fleeti_check *c, const fleet_task *task, uint64_t *order)
 {
     const fleet_plan *plan = c->plan;
-    const fleeti_grid *grid;
-    uint32_t k, id = 0, level, flags;
+    uint32_t id = 0;
     if (task->grid >= plan->n_grids) return 0;
-    grid = &c->grids[task->grid];
+    const fleeti_grid *grid = &c->grids[task->grid];
     if (task->tile != grid->tile || task->args != grid->args || task->slice >= grid->slices ||
         task->slices != (grid->slices | grid->tiles << 16))
         return 0;
-    level = grid->level < FLEET_LEVEL_CHIPLET ? grid->level : (uint32_t)FLEET_LEVEL_CHIPLET;
+    uint32_t level =
+        grid->level < FLEET_LEVEL_CHIPLET ? grid->level : (uint32_t)FLEET_LEVEL_CHIPLET;
     if (grid->tiles) level = FLEETI_LEVEL_PART;
     if (task->level != level || (grid->tiles && task->batch >= grid->tiles)) return 0;
-    for (k = 0; k < FLEET_MAX_RANK; k++) {
+    for (uint32_t k = 0; k < FLEET_MAX_RANK; k++) {
         if (task->at[k] < 0 || task->at[k] >= (k < grid->rank ? grid->extent[k] : 1)) return 0;
         if (k < grid->rank) id = id * (uint32_t)grid->extent[k] + (uint32_t)task->at[k];
     }
     if (task->id != grid->first_id + id || id >= grid->count) return 0;
-    flags = fleeti_flags_of(fleeti_check_symbols_of(c, task->grid), c->cuts, grid->n_maps,
-                            grid->settled) |
-            (plan->early && grid->schedule == FLEET_SCHEDULE_DYNAMIC ? FLEETI_EARLY : 0);
+    uint32_t flags = fleeti_flags_of(fleeti_check_symbols_of(c, task->grid), c->cuts, grid->n_maps,
+                                     grid->settled) |
+                     (plan->early && grid->schedule == FLEET_SCHEDULE_DYNAMIC ? FLEETI_EARLY : 0);
     if (c->dynamic && (c->arrive[task->grid] ||
                        c->feeds[task->notifies + task->n_notifies] != c->feeds[task->notifies]))
         flags |= FLEETI_FEEDS;
@@ -7585,8 +7489,8 @@ static int fleeti_check_batch(const fleeti_check *c, const fleet_task *task, uin
 static int fleeti_check_queues(const fleeti_check *c)
 {
     const fleet_plan *plan = c->plan;
-    uint32_t q, i, descs = 0, chiplet = 0;
-    for (q = 0; q < plan->n_queues; q++) {
+    uint32_t descs = 0, chiplet = 0;
+    for (uint32_t q = 0; q < plan->n_queues; q++) {
         const uint32_t own = q < fleeti_chiplet_queues(plan);
         const fleet_key *keys = plan->keyed && (own || !c->dynamic)
                                     ? (const fleet_key *)fleeti_at(plan, plan->keys)
@@ -7599,7 +7503,7 @@ static int fleeti_check_queues(const fleeti_check *c)
             chiplet++;
         if (c->queues[q].first != descs || c->queues[q].count > plan->n_descs - descs) return 0;
         descs += c->queues[q].count;
-        for (i = descs - c->queues[q].count; i < descs; i++) {
+        for (uint32_t i = descs - c->queues[q].count; i < descs; i++) {
             const fleet_task *task = &c->tasks[i];
             const uint32_t last = i + 1 == descs;
             if (!fleeti_range_fits(task->waits, task->n_waits, plan->n_waits) ||
@@ -7652,9 +7556,8 @@ static int fleeti_check_range_tasks(const fleeti_check *c, const fleeti_runtime_
                                     const fleeti_consumer *consumers)
 {
     const fleeti_grid *grid = &c->grids[m->grid];
-    uint32_t i;
     if (!fleeti_check_rings(c, consumers, m->first, m->first + grid->count)) return 0;
-    for (i = 0; i < grid->count; i++) {
+    for (uint32_t i = 0; i < grid->count; i++) {
         const fleeti_consumer *consumer = &consumers[m->first + i];
         if (c->tasks[consumer->desc].id != grid->first_id + i ||
             (consumer->need & FLEETI_CONSUMER_NEED) !=
@@ -7671,25 +7574,25 @@ static int fleeti_check_consumers(const fleeti_check *c)
     const fleet_plan *plan = c->plan;
     const fleeti_consumer *consumers = (const fleeti_consumer *)fleeti_at(plan, plan->consumers);
     const uint32_t *first = (const uint32_t *)fleeti_at(plan, plan->first_consumers);
-    uint32_t entries[FLEETI_RINGS * FLEET_MAX_CHIPLETS], i, q, d, listed;
+    uint32_t entries[FLEETI_RINGS * FLEET_MAX_CHIPLETS];
     if (!c->dynamic) return 1;
-    listed = first[plan->n_elements * (1 + plan->early)];
+    uint32_t listed = first[plan->n_elements * (1 + plan->early)];
     if (!fleeti_check_rings(c, consumers, 0, listed)) return 0;
-    for (i = 0; i < listed; i++) c->listed[consumers[i].desc]++;
-    for (i = 0; i < listed; i++) {
+    for (uint32_t i = 0; i < listed; i++) c->listed[consumers[i].desc]++;
+    for (uint32_t i = 0; i < listed; i++) {
         const uint32_t desc = consumers[i].desc;
         if ((consumers[i].need & FLEETI_CONSUMER_NEED) !=
             c->listed[desc] + c->exist[c->tasks[desc].grid])
             return 0;
     }
-    for (i = 0; i < plan->n_maps; i++)
+    for (uint32_t i = 0; i < plan->n_maps; i++)
         if (fleeti_map_has(&c->maps[i], FLEETI_LISTS) && c->maps[i].target &&
             !fleeti_check_range_tasks(c, &c->maps[i], consumers))
             return 0;
     memset(entries, 0, sizeof entries);
-    for (q = 0; q < plan->chiplets; q++) {
+    for (uint32_t q = 0; q < plan->chiplets; q++) {
         const fleeti_queue *queue = &c->queues[plan->total_workers + q];
-        for (d = queue->first; d < queue->first + queue->count; d++) {
+        for (uint32_t d = queue->first; d < queue->first + queue->count; d++) {
             if (!c->listed[d] && !c->exist[c->tasks[d].grid]) return 0;
             entries[FLEETI_RINGS * q + fleeti_ring_of(&c->tasks[d])]++;
         }
@@ -7703,12 +7606,10 @@ static fleet_status fleeti_check_contents(fleeti_check *c)
     const fleet_plan *plan = c->plan;
     const uint64_t words = (uint64_t)plan->n_events + plan->n_elements + 2ull * plan->n_grids +
                            c->dynamic * (1ull + plan->n_notifies + plan->n_descs);
-    uint32_t *scratch;
-    int fits;
     if (!fleeti_check_workers(c) || !fleeti_check_symbols(c) || !fleeti_check_grids(c) ||
         !fleeti_check_setters(c))
         return FLEET_ERROR_IMAGE_INDEX;
-    scratch = words < SIZE_MAX / 4 ? (uint32_t *)FLEET_MALLOC((size_t)words * 4) : NULL;
+    uint32_t *scratch = words < SIZE_MAX / 4 ? (uint32_t *)FLEET_MALLOC((size_t)words * 4) : NULL;
     if (!scratch) return FLEET_ERROR_MEMORY;
     memset(scratch, 0, (size_t)words * 4);
     c->by_counter = scratch;
@@ -7718,8 +7619,8 @@ static fleet_status fleeti_check_contents(fleeti_check *c)
     c->feeds = c->arrive + plan->n_grids;
     c->listed = c->feeds + c->dynamic * (1ull + plan->n_notifies);
     c->n_device = c->n_system = 0;
-    fits = fleeti_check_events(c) && fleeti_check_maps(c) && fleeti_check_forwards(c) &&
-           fleeti_check_records(c) && fleeti_check_queues(c) && fleeti_check_consumers(c);
+    int fits = fleeti_check_events(c) && fleeti_check_maps(c) && fleeti_check_forwards(c) &&
+               fleeti_check_records(c) && fleeti_check_queues(c) && fleeti_check_consumers(c);
     FLEET_FREE(scratch);
     return fits ? FLEET_OK : FLEET_ERROR_IMAGE_INDEX;
 }
@@ -7728,7 +7629,6 @@ static fleet_status fleeti_check_contents(fleeti_check *c)
 static int fleeti_check_bucket(const fleeti_check *whole, const fleeti_check *c)
 {
     const fleet_plan *plan = whole->plan, *bucket = c->plan;
-    uint32_t i;
     if (bucket->n_buckets != 1 || bucket->buckets || bucket->ranks != plan->ranks ||
         c->end_of_names != bucket->bytes ||
         (bucket->schedule == FLEET_SCHEDULE_CHIPLET) !=
@@ -7742,12 +7642,12 @@ static int fleeti_check_bucket(const fleeti_check *whole, const fleeti_check *c)
         memcmp(bucket->workers, plan->workers, sizeof plan->workers) != 0 ||
         (plan->guarded && memcmp(c->guards, whole->guards, plan->n_grids * sizeof *c->guards) != 0))
         return 0;
-    for (i = 0; i < plan->n_symbols; i++)
+    for (uint32_t i = 0; i < plan->n_symbols; i++)
         if (c->symbols[i].min != whole->symbols[i].min ||
             c->symbols[i].max != whole->symbols[i].max ||
             c->symbols[i].at_launch != whole->symbols[i].at_launch)
             return 0;
-    for (i = 0; i < plan->n_grids; i++)
+    for (uint32_t i = 0; i < plan->n_grids; i++)
         if (c->grids[i].tile != whole->grids[i].tile || c->grids[i].args != whole->grids[i].args ||
             c->grids[i].level != whole->grids[i].level ||
             c->grids[i].rank != whole->grids[i].rank ||
@@ -7778,9 +7678,9 @@ static fleet_status fleeti_check_buckets(fleeti_check *whole)
     for (i = 0; i + 1 < plan->n_buckets; i++) {
         uint64_t at = fleeti_section(&end, 0, 1);
         fleeti_check c = *whole;
-        fleet_status status;
         if (offset[i] != at || at >= plan->bytes) return FLEET_ERROR_IMAGE_SIZE;
-        status = fleeti_check_open(&c, fleeti_at(plan, at), (size_t)(plan->bytes - at));
+        fleet_status status =
+            fleeti_check_open(&c, fleeti_at(plan, at), (size_t)(plan->bytes - at));
         if (status != FLEET_OK) return status;
         if (!fleeti_check_bucket(whole, &c)) return FLEET_ERROR_IMAGE_INDEX;
         status = fleeti_check_contents(&c);
@@ -7798,11 +7698,9 @@ fleet_status fleet_plan_check(const void *block, size_t bytes)
 {
     fleeti_check c;
     const fleet_plan *plan = (const fleet_plan *)block;
-    uint32_t i;
-    fleet_status status;
     memset(&c, 0, sizeof c);
     c.first_word = c.first_system = FLEETI_LINE_WORDS;
-    status = fleeti_check_open(&c, block, bytes);
+    fleet_status status = fleeti_check_open(&c, block, bytes);
     if (status != FLEET_OK) return status;
     if (plan->ranks > 1) c.first_system = FLEETI_PEER_LINES * FLEETI_LINE_WORDS;
     if (plan->n_buckets < 1 || plan->n_buckets > FLEET_MAX_BUCKETS) return FLEET_ERROR_IMAGE_INDEX;
@@ -7811,7 +7709,7 @@ fleet_status fleet_plan_check(const void *block, size_t bytes)
     else if (plan->buckets || c.end_of_names != plan->bytes)
         status = FLEET_ERROR_IMAGE_SIZE;
     if (status != FLEET_OK) return status;
-    for (i = 0; i < plan->n_symbols; i++) /* the whole plan serves every value */
+    for (uint32_t i = 0; i < plan->n_symbols; i++) /* the whole plan serves every value */
         if (plan->bound[i] != c.symbols[i].max) return FLEET_ERROR_IMAGE_INDEX;
     return fleeti_check_contents(&c);
 }
@@ -7851,8 +7749,7 @@ const fleet_plan *fleet_plan_bucket(const fleet_plan *plan, uint32_t i)
 uint64_t fleet_plan_args(const fleet_plan *plan)
 {
     uint64_t args = 0;
-    uint32_t i;
-    for (i = 0; plan && i < plan->n_grids; i++)
+    for (uint32_t i = 0; plan && i < plan->n_grids; i++)
         if (fleeti_plan_grids(plan)[i].args >= args) args = fleeti_plan_grids(plan)[i].args + 1ull;
     return args;
 }
@@ -7860,13 +7757,13 @@ uint64_t fleet_plan_args(const fleet_plan *plan)
 int64_t fleet_plan_tensor_values(const fleet_plan *plan, const char *tensor)
 {
     uint64_t max = 0;
-    uint32_t i = 0, k;
+    uint32_t i = 0;
     if (!plan || !tensor) return -1;
     while (i < plan->n_tensors &&
            strcmp(fleeti_plan_text(plan, fleeti_plan_tensors(plan)[i].name), tensor) != 0)
         i++;
     if (i == plan->n_tensors) return -1;
-    for (k = 0; k < plan->n_buckets; k++) {
+    for (uint32_t k = 0; k < plan->n_buckets; k++) {
         const uint64_t values = fleeti_plan_tensors(fleet_plan_bucket(plan, k))[i].values;
         if (values > max) max = values;
     }
@@ -7875,9 +7772,8 @@ int64_t fleet_plan_tensor_values(const fleet_plan *plan, const char *tensor)
 
 int32_t fleet_plan_event(const fleet_plan *plan, const char *name)
 {
-    uint32_t i;
     if (!plan || !name) return -1;
-    for (i = 0; i < plan->n_events; i++)
+    for (uint32_t i = 0; i < plan->n_events; i++)
         if (strcmp(fleeti_plan_text(plan, fleeti_plan_events(plan)[i].name), name) == 0)
             return (int32_t)i;
     return -1;
@@ -7885,14 +7781,13 @@ int32_t fleet_plan_event(const fleet_plan *plan, const char *name)
 
 int64_t fleet_plan_task(const fleet_plan *plan, const char *grid, const int32_t *at)
 {
-    uint32_t i, k;
     if (!plan || !grid) return -1;
-    for (i = 0; i < plan->n_grids; i++) {
+    for (uint32_t i = 0; i < plan->n_grids; i++) {
         const fleeti_grid *info = &fleeti_plan_grids(plan)[i];
         uint32_t index = 0;
         if (strcmp(fleeti_plan_text(plan, info->name), grid) != 0) continue;
         if (!info->count || (info->rank && !at)) return -1;
-        for (k = 0; k < info->rank; k++) {
+        for (uint32_t k = 0; k < info->rank; k++) {
             if (at[k] < 0 || at[k] >= info->extent[k]) return -1;
             index = index * (uint32_t)info->extent[k] + (uint32_t)at[k];
         }
@@ -7905,8 +7800,7 @@ size_t fleet_plan_task_name(const fleet_plan *plan, uint32_t id, char *text, siz
 {
     fleeti_text out = fleeti_text_at(text, bytes);
     int32_t at[FLEET_MAX_RANK];
-    uint32_t i;
-    for (i = 0; plan && i < plan->n_grids; i++) {
+    for (uint32_t i = 0; plan && i < plan->n_grids; i++) {
         const fleeti_grid *grid = &fleeti_plan_grids(plan)[i];
         if (id - grid->first_id >= grid->count) continue;
         fleeti_unravel(id - grid->first_id, grid->extent, grid->rank, at);
@@ -7921,8 +7815,7 @@ size_t fleet_plan_task_name(const fleet_plan *plan, uint32_t id, char *text, siz
 static const fleeti_event *fleeti_event_at(const fleet_plan *plan, uint32_t counter,
                                            uint32_t *element)
 {
-    uint32_t i;
-    for (i = 0; i < plan->n_events; i++) {
+    for (uint32_t i = 0; i < plan->n_events; i++) {
         const fleeti_event *event = &fleeti_plan_events(plan)[i];
         const uint32_t first =
             plan->ranks > 1 && counter & FLEETI_SYSTEM ? event->words : event->counter;
@@ -7937,13 +7830,12 @@ size_t fleet_plan_counter_name(const fleet_plan *plan, uint32_t counter, char *t
 {
     fleeti_text out = fleeti_text_at(text, bytes);
     const fleeti_event *event = NULL;
-    const fleeti_notify *notifies;
     int32_t at[FLEET_MAX_RANK];
-    uint32_t element = 0, i, sub = 0;
+    uint32_t element = 0, sub = 0;
     if (!plan) return 0;
-    notifies = (const fleeti_notify *)fleeti_at(plan, plan->notifies);
+    const fleeti_notify *notifies = (const fleeti_notify *)fleeti_at(plan, plan->notifies);
     event = fleeti_event_at(plan, counter, &element);
-    for (i = 0; !event && counter && i < plan->n_notifies; i++) {
+    for (uint32_t i = 0; !event && counter && i < plan->n_notifies; i++) {
         if (notifies[i].sub != counter) continue;
         sub = 1;
         event = fleeti_event_at(plan, fleeti_notified(plan, &notifies[i]), &element);
@@ -7976,9 +7868,8 @@ static fleeti_event_stats fleeti_count_event(const fleet_plan *plan, uint32_t in
     const uint32_t *targets =
         (const uint32_t *)fleeti_at(plan, plan->targets) + event->first_target;
     fleeti_event_stats stats;
-    uint32_t i;
     memset(&stats, 0, sizeof stats);
-    for (i = 0; i < event->elements; i++) {
+    for (uint32_t i = 0; i < event->elements; i++) {
         uint32_t counter = event->counter + i * event->stride, local = 0, direct = 0;
         uint64_t left = targets[i];
         left -= left < event->outside_notifies ? left : event->outside_notifies;
@@ -8009,14 +7900,12 @@ static fleeti_event_stats fleeti_count_event(const fleet_plan *plan, uint32_t in
 fleet_plan_stats fleet_plan_get_stats(const fleet_plan *plan)
 {
     fleet_plan_stats stats;
-    const fleet_task *tasks;
-    const fleeti_queue *queues;
-    uint32_t i, j, next = 0;
+    uint32_t next = 0;
     memset(&stats, 0, sizeof stats);
     if (!plan) return stats;
-    tasks = (const fleet_task *)fleeti_at(plan, plan->tasks);
-    queues = (const fleeti_queue *)fleeti_at(plan, plan->queues);
-    for (i = 0; i < plan->n_grids; i++) {
+    const fleet_task *tasks = (const fleet_task *)fleeti_at(plan, plan->tasks);
+    const fleeti_queue *queues = (const fleeti_queue *)fleeti_at(plan, plan->queues);
+    for (uint32_t i = 0; i < plan->n_grids; i++) {
         const fleeti_grid *grid = &fleeti_plan_grids(plan)[i];
         if (grid->tiles)
             stats.tasks[FLEET_LEVEL_CU] += grid->count * grid->slices * grid->tiles;
@@ -8024,17 +7913,17 @@ fleet_plan_stats fleet_plan_get_stats(const fleet_plan *plan)
             stats.tasks[grid->level] += grid->count;
     }
     stats.descs = plan->n_descs;
-    for (i = 0; i < plan->n_events; i++) {
+    for (uint32_t i = 0; i < plan->n_events; i++) {
         fleeti_event_stats event = fleeti_count_event(plan, i, &next);
         stats.local_signals += event.local;
         stats.global_signals += event.global;
         stats.releases += event.releases;
     }
-    for (i = 0; i < plan->n_queues; i++) {
+    for (uint32_t i = 0; i < plan->n_queues; i++) {
         uint32_t n = queues[i].count;
         if (!i || n < stats.shortest_queue) stats.shortest_queue = n;
         if (n > stats.longest_queue) stats.longest_queue = n;
-        for (j = queues[i].first; j < queues[i].first + n; j++) {
+        for (uint32_t j = queues[i].first; j < queues[i].first + n; j++) {
             if (tasks[j].acquire < FLEET_SCOPE_DEVICE) continue;
             stats.acquires +=
                 plan->schedule == FLEET_SCHEDULE_CHIPLET && tasks[j].level == FLEET_LEVEL_CHIPLET
@@ -8047,8 +7936,8 @@ fleet_plan_stats fleet_plan_get_stats(const fleet_plan *plan)
 
 static void fleeti_report_head(const fleet_plan *plan, fleeti_text *out)
 {
-    uint32_t k, min = plan->workers[0], max = plan->workers[0];
-    for (k = 1; k < plan->chiplets; k++) {
+    uint32_t min = plan->workers[0], max = plan->workers[0];
+    for (uint32_t k = 1; k < plan->chiplets; k++) {
         if (plan->workers[k] < min) min = plan->workers[k];
         if (plan->workers[k] > max) max = plan->workers[k];
     }
@@ -8069,8 +7958,8 @@ static void fleeti_report_head(const fleet_plan *plan, fleeti_text *out)
 /* Reports grids whose schedule is not the plan's, and why AUTO chose it. */
 static void fleeti_report_schedules(const fleet_plan *plan, fleeti_text *out)
 {
-    uint32_t i, mixed = plan->schedule == FLEET_SCHEDULE_DYNAMIC;
-    for (i = 0; i < plan->n_grids; i++) {
+    uint32_t mixed = plan->schedule == FLEET_SCHEDULE_DYNAMIC;
+    for (uint32_t i = 0; i < plan->n_grids; i++) {
         const fleeti_grid *grid = &fleeti_plan_grids(plan)[i];
         const char *name = fleeti_plan_text(plan, grid->name);
         if (grid->chosen == FLEETI_CHOSEN_AVOIDS_DEADLOCK)
@@ -8097,14 +7986,14 @@ static void fleeti_report_schedules(const fleet_plan *plan, fleeti_text *out)
 static void fleeti_report_grids(const fleet_plan *plan, fleeti_text *out)
 {
     static const char *const level[4] = {"wave", "CU", "chiplet", "device"};
-    uint32_t i, k;
     fleeti_put(out, "\n%-24s %-8s %9s %7s %5s  %s\n", "grid", "level", "tasks", "slices", "tile",
                "shape");
-    for (i = 0; i < plan->n_grids; i++) {
+    for (uint32_t i = 0; i < plan->n_grids; i++) {
         const fleeti_grid *grid = &fleeti_plan_grids(plan)[i];
         fleeti_put(out, "%-24s %-8s %9u %7u %5u  ", fleeti_plan_text(plan, grid->name),
                    level[grid->level & 3u], grid->count, grid->slices, grid->tile);
-        for (k = 0; k < grid->rank; k++) fleeti_put(out, k ? " x %d" : "%d", (int)grid->extent[k]);
+        for (uint32_t k = 0; k < grid->rank; k++)
+            fleeti_put(out, k ? " x %d" : "%d", (int)grid->extent[k]);
         fleeti_put(out, grid->rank ? "\n" : "1\n");
     }
 }
@@ -8112,8 +8001,7 @@ static void fleeti_report_grids(const fleet_plan *plan, fleeti_text *out)
 /* Reports what an unaware plan makes of device- and chiplet-tasks. */
 static void fleeti_report_unaware(const fleet_plan *plan, fleeti_text *out)
 {
-    uint32_t i;
-    for (i = 0; i < plan->n_grids; i++) {
+    for (uint32_t i = 0; i < plan->n_grids; i++) {
         const fleeti_grid *grid = &fleeti_plan_grids(plan)[i];
         if (grid->tiles)
             fleeti_put(out,
@@ -8126,11 +8014,11 @@ static void fleeti_report_unaware(const fleet_plan *plan, fleeti_text *out)
 
 static void fleeti_report_events(const fleet_plan *plan, fleeti_text *out)
 {
-    uint32_t i, next = 0;
+    uint32_t next = 0;
     char target[32];
     fleeti_put(out, "\n%-24s %9s %7s %7s %7s %7s %11s %9s %9s %9s\n", "event", "elements", "block",
                "chiplet", "device", "system", "target", "local", "global", "releases");
-    for (i = 0; i < plan->n_events; i++) {
+    for (uint32_t i = 0; i < plan->n_events; i++) {
         const fleeti_event *event = &fleeti_plan_events(plan)[i];
         fleeti_event_stats stats = fleeti_count_event(plan, i, &next);
         snprintf(target, sizeof target, stats.min_target == stats.max_target ? "%u" : "%u-%u",
@@ -8146,8 +8034,8 @@ static void fleeti_report_events(const fleet_plan *plan, fleeti_text *out)
 /* Reports whether sources wait for the previous step, and why. */
 static void fleeti_report_overlap(const fleet_plan *plan, fleeti_text *out)
 {
-    uint32_t i, n = 0;
-    for (i = 0; i < plan->n_grids; i++) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < plan->n_grids; i++) {
         if (!fleeti_plan_grids(plan)[i].runs_ahead) continue;
         fleeti_put(out,
                    n++ ? ", %s"
@@ -8175,28 +8063,27 @@ static void fleeti_report_overlap(const fleet_plan *plan, fleeti_text *out)
 static void fleeti_report_buckets(const fleet_plan *plan, fleeti_text *out)
 {
     const fleeti_symbol *symbols = (const fleeti_symbol *)fleeti_at(plan, plan->symbols);
-    uint32_t i, k;
     if (!plan->guarded) return;
     fleeti_put(out, "symbols at launch:");
-    for (k = 0; k < plan->n_symbols; k++)
+    for (uint32_t k = 0; k < plan->n_symbols; k++)
         if (symbols[k].at_launch)
             fleeti_put(out, " %s in %d..%d", fleeti_plan_text(plan, symbols[k].name),
                        (int)symbols[k].min, (int)symbols[k].max);
     fleeti_put(out, "; the numbers above are those of the largest of %u buckets\n",
                plan->n_buckets);
-    for (i = 0; i < plan->n_grids; i++) {
+    for (uint32_t i = 0; i < plan->n_grids; i++) {
         const fleeti_grid *grid = &fleeti_plan_grids(plan)[i];
-        for (k = 0; k < plan->n_symbols; k++)
+        for (uint32_t k = 0; k < plan->n_symbols; k++)
             if ((grid->writes | grid->cuts) >> k & 1u)
                 fleeti_put(out, "grid %s sets symbol %s%s%s\n", fleeti_plan_text(plan, grid->name),
                            fleeti_plan_text(plan, symbols[k].name),
                            grid->writes >> k & 1u ? " for the next step" : "",
                            grid->cuts >> k & 1u ? " for the rest of its step" : "");
     }
-    for (i = 0; i < plan->n_buckets; i++) {
+    for (uint32_t i = 0; i < plan->n_buckets; i++) {
         const fleet_plan *bucket = fleet_plan_bucket(plan, i);
         fleeti_put(out, "bucket %u:", i);
-        for (k = 0; k < plan->n_symbols; k++)
+        for (uint32_t k = 0; k < plan->n_symbols; k++)
             if (symbols[k].at_launch)
                 fleeti_put(out, " %s <= %d", fleeti_plan_text(plan, symbols[k].name),
                            (int)bucket->bound[k]);
@@ -8212,10 +8099,9 @@ static void fleeti_report_maps(const fleet_plan *plan, fleeti_text *out)
 {
     static const char *const what[] = {FLEETI_MAP_LIST(FLEETI_MAP_TEXT)};
     const fleeti_runtime_map *maps = (const fleeti_runtime_map *)fleeti_at(plan, plan->maps);
-    uint32_t i, k;
-    for (i = 0; i < plan->n_grids; i++) {
+    for (uint32_t i = 0; i < plan->n_grids; i++) {
         const fleeti_grid *grid = &fleeti_plan_grids(plan)[i];
-        for (k = grid->first_map; k < grid->first_map + grid->n_maps; k++)
+        for (uint32_t k = grid->first_map; k < grid->first_map + grid->n_maps; k++)
             fleeti_put(out, "run-time map: grid %s %s tensor %s%s\n",
                        fleeti_plan_text(plan, grid->name), what[maps[k].kind],
                        fleeti_plan_text(plan, fleeti_plan_tensors(plan)[maps[k].tensor].name),
@@ -8227,10 +8113,8 @@ static void fleeti_report_maps(const fleet_plan *plan, fleeti_text *out)
 size_t fleet_plan_report(const fleet_plan *plan, char *text, size_t bytes)
 {
     fleeti_text out = fleeti_text_at(text, bytes);
-    fleet_plan_stats stats;
-    uint32_t i;
     if (!plan) return 0;
-    stats = fleet_plan_get_stats(plan);
+    fleet_plan_stats stats = fleet_plan_get_stats(plan);
     fleeti_report_head(plan, &out);
     fleeti_report_grids(plan, &out);
     fleeti_report_events(plan, &out);
@@ -8251,7 +8135,7 @@ size_t fleet_plan_report(const fleet_plan *plan, char *text, size_t bytes)
     fleeti_report_overlap(plan, &out);
     fleeti_report_buckets(plan, &out);
     fleeti_report_maps(plan, &out);
-    for (i = 0; i < plan->n_events; i++)
+    for (uint32_t i = 0; i < plan->n_events; i++)
         if (fleeti_plan_events(plan)[i].warnings & FLEETI_WARN_NO_WAITER)
             fleeti_put(&out, "warning: event tensor %s: no task waits for it\n",
                        fleeti_plan_text(plan, fleeti_plan_events(plan)[i].name));

@@ -2480,9 +2480,8 @@ FLEET_DEVICE uint32_t fleeti_stages_are_full(const fleeti_pipeline *s, uint32_t 
 }
 FLEET_DEVICE void fleeti_copies_throttle(uint32_t *begun, uint32_t cycles)
 {
-    uint32_t now;
     if (!cycles) return;
-    now = (uint32_t)clock();
+    uint32_t now = (uint32_t)clock();
     /* Sleeps, since a loop would take issue slots from the waves that compute. A sleep lasts up to twice the
        requested time; at clocks of up to 2 GHz a quarter of the remaining cycles, in ns, never lasts too long. */
     while (now - *begun < cycles) { /* bounded by the cycles, at most 65535 */
@@ -2790,10 +2789,9 @@ FLEET_DEVICE uint32_t fleeti_host_addend(uint32_t value)
 }
 FLEET_DEVICE uint32_t fleeti_rmw_device(uint32_t *at, uint32_t value)
 {
-    uint32_t old;
     fleeti_host_yield();
     fleeti_host_progress(1);
-    old = __atomic_fetch_add(at, fleeti_host_addend(value), __ATOMIC_ACQ_REL);
+    uint32_t old = __atomic_fetch_add(at, fleeti_host_addend(value), __ATOMIC_ACQ_REL);
     fleeti_host_wake(at);
     return old;
 }
@@ -2803,9 +2801,8 @@ FLEET_DEVICE uint32_t fleeti_rmw_system(uint32_t *at, uint32_t value)
 }
 FLEET_DEVICE uint32_t fleet_add_relaxed_device(uint32_t *at, uint32_t value)
 {
-    uint32_t old;
     fleeti_host_yield();
-    old = __atomic_fetch_add(at, fleeti_host_addend(value), __ATOMIC_RELAXED);
+    uint32_t old = __atomic_fetch_add(at, fleeti_host_addend(value), __ATOMIC_RELAXED);
     fleeti_host_wake(at);
     return old;
 }
@@ -3060,9 +3057,8 @@ FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *cop
 FLEET_DEVICE const char *fleeti_stage_address(const fleeti_pipeline *s, uint32_t stage,
                                               uint32_t there)
 {
-    uint64_t high;
     if (!there) return NULL;
-    high = fleeti_lds_get(s->words, FLEETI_PIPELINE_AT(stage) + 1);
+    uint64_t high = fleeti_lds_get(s->words, FLEETI_PIPELINE_AT(stage) + 1);
     return (const char *)(uintptr_t)(high << 32 |
                                      fleeti_lds_get(s->words, FLEETI_PIPELINE_AT(stage)));
 }
@@ -3448,19 +3444,17 @@ FLEET_DEVICE uint32_t fleet_load_acquire_system(const uint32_t *at)
 }
 FLEET_DEVICE uint32_t fleet_add_acq_rel_device(uint32_t *at, uint32_t value)
 {
-    uint32_t old;
     fleeti_drain();
     fleeti_write_back_device();
-    old = fleeti_rmw_device(at, value);
+    uint32_t old = fleeti_rmw_device(at, value);
     fleeti_invalidate_device();
     return old;
 }
 FLEET_DEVICE uint32_t fleet_add_acq_rel_system(uint32_t *at, uint32_t value)
 {
-    uint32_t old;
     fleeti_drain();
     fleeti_write_back_system();
-    old = fleeti_rmw_system(at, value);
+    uint32_t old = fleeti_rmw_system(at, value);
     fleeti_invalidate_system();
     return old;
 }
@@ -3528,12 +3522,11 @@ FLEET_DEVICE fleet_status fleeti_check_peers(const fleet_watch *watch, const voi
     const fleeti_links *links = watch->peers;
     const uint64_t offset = (uint64_t)((uintptr_t)at - (uintptr_t)links->own);
     const uint64_t limit = watch->limit_ticks;
-    uint32_t *to;
     if (fleet_load_relaxed_system(links->own + FLEETI_PEER_STOP)) return FLEET_ERROR_PEER_FAILED;
     if (!limit || waited <= limit) return FLEET_OK;
     /* A task of this rank may wait for one that waits for another rank: let that one say so. */
     if (offset >= links->bytes) return waited > 2 * limit ? FLEET_ERROR_TIMEOUT : FLEET_OK;
-    to = links->words[tries / 64 % FLEET_MAX_PEERS]; /* one rank in each call */
+    uint32_t *to = links->words[tries / 64 % FLEET_MAX_PEERS]; /* one rank in each call */
     if (to)
         fleet_store_relaxed_system(to + FLEETI_PEER_LATE + links->rank,
                                    FLEETI_SYSTEM | (uint32_t)(offset / 4));
@@ -3548,14 +3541,12 @@ FLEET_DEVICE fleet_status fleeti_check_watch(const fleet_watch *watch, const voi
 #if defined(FLEET_NO_WATCHDOG)
     (void)watch, (void)at, (void)tries, (void)since;
 #else
-    uint64_t now;
-    uint32_t late;
-    if (watch->stop) { /* relaxed: no data follows (edge 14) */
+    if (watch->stop) {       /* relaxed: no data follows (edge 14) */
         uint32_t stop = fleet_load_relaxed_device(watch->stop);
         if (stop) return (fleet_status)stop;
     }
-    now = fleeti_limit_clock(since);
-    late = watch->limit_ticks && now - *since > watch->limit_ticks;
+    uint64_t now = fleeti_limit_clock(since);
+    uint32_t late = watch->limit_ticks && now - *since > watch->limit_ticks;
     if (watch->peers) {
         const fleet_status status = fleeti_check_peers(watch, at, tries, now - *since);
         if (status) return status;
@@ -3597,7 +3588,6 @@ FLEET_DEVICE fleet_status fleeti_poll_until(fleeti_counters c, uint32_t counter,
     uint64_t since = 0;
     for (;;) { /* loop 2 */
         uint32_t value = 0;
-        fleet_status status;
         for (uint32_t spin = 0; spin < FLEETI_SPIN; spin++) {
             value = counter & FLEETI_SYSTEM ? fleeti_poll_system(at) : fleeti_spin_load_device(at);
             if ((int32_t)(value - want) >= 0) {
@@ -3605,7 +3595,7 @@ FLEET_DEVICE fleet_status fleeti_poll_until(fleeti_counters c, uint32_t counter,
                 return FLEET_OK;
             }
         }
-        status = fleeti_back_off(at, watch, &tries, &since);
+        fleet_status status = fleeti_back_off(at, watch, &tries, &since);
         if (status) {
             diagnostics->status = status, diagnostics->counter = counter,
             diagnostics->found = value, diagnostics->expected = want;
@@ -3932,9 +3922,8 @@ FLEET_DEVICE fleet_status fleeti_pipeline_back_off(const fleeti_pipeline *s, uin
     if (status) return fleeti_pipeline_failed(s, status);
     if (*tries % 64 == 0) {
         const uint32_t quit = fleeti_lds_acquire(s->words, FLEETI_PIPELINE_QUIT);
-        uint32_t stop;
         if (quit) return (fleet_status)quit;
-        stop = fleeti_pipeline_stopped(s);
+        uint32_t stop = fleeti_pipeline_stopped(s);
         if (stop) return fleeti_pipeline_failed(s, (fleet_status)stop);
         if (fleeti_pipeline_timed_out(s, since))
             return fleeti_pipeline_failed(s, FLEET_ERROR_TIMEOUT);
@@ -3990,11 +3979,11 @@ FLEET_DEVICE fleet_status fleeti_stages_wait(const fleet_consumer *s, uint32_t n
 
 FLEET_DEVICE const void *fleet_stage_acquire(fleet_consumer *s)
 {
-    uint32_t stage, use, there;
+    uint32_t stage, use;
     s->at = fleeti_uniform(s->at); /* after whatever branches the wave took */
     stage = s->at % s->ring.stages, use = s->use + s->at / s->ring.stages;
-    there = (fleeti_stage_is_ready(s, stage, use) && fleeti_stages_are_near(s, 1)) ||
-            !fleeti_stages_wait(s, 1);
+    uint32_t there = (fleeti_stage_is_ready(s, stage, use) && fleeti_stages_are_near(s, 1)) ||
+                     !fleeti_stages_wait(s, 1);
     s->at += there;
     s->skipped =
         0; /* without a stage, too: the run ends, or the task has no more, and no test follows */
@@ -4002,21 +3991,21 @@ FLEET_DEVICE const void *fleet_stage_acquire(fleet_consumer *s)
 }
 FLEET_DEVICE const void *fleet_stage_try_acquire(fleet_consumer *s)
 {
-    uint32_t stage, use, there;
+    uint32_t stage, use;
     s->at = fleeti_uniform(s->at);
     stage = s->at % s->ring.stages, use = s->use + s->at / s->ring.stages;
-    there = fleeti_stages_are_near(s, 1) && !fleeti_any(!fleeti_stage_is_ready(s, stage, use));
+    uint32_t there =
+        fleeti_stages_are_near(s, 1) && !fleeti_any(!fleeti_stage_is_ready(s, stage, use));
     s->at += there;
     if (there) s->skipped = 0;
     return fleeti_stage_address(&s->ring, stage, there);
 }
 FLEET_DEVICE const void *fleet_stages_acquire(fleet_consumer *s, uint32_t n)
 {
-    uint32_t stage, there;
     s->at = fleeti_uniform(s->at);
-    stage = s->at % s->ring.stages;
-    there = (fleeti_stages_are_ready(s, n) && fleeti_stages_are_near(s, n)) ||
-            !fleeti_stages_wait(s, n);
+    uint32_t stage = s->at % s->ring.stages;
+    uint32_t there = (fleeti_stages_are_ready(s, n) && fleeti_stages_are_near(s, n)) ||
+                     !fleeti_stages_wait(s, n);
     if (there) s->at += n;
     s->skipped = 0; /* as above */
     return fleeti_stage_address(&s->ring, stage, there);
@@ -4683,12 +4672,11 @@ void fleet_device_free(void *memory)
 
 fleet_status fleet_pinned_alloc(void **memory, void **device, size_t bytes)
 {
-    fleet_status status;
     if (memory) *memory = NULL;
     if (device) *device = NULL;
     if (!memory || !device) return FLEET_ERROR_NULL;
     if (fleeti_rt(FLEETI_RT_PINNED(memory, bytes ? bytes : 1))) return FLEET_ERROR_MEMORY;
-    status = fleeti_rt(FLEETI_RT(HostGetDevicePointer)(device, *memory, 0));
+    fleet_status status = fleeti_rt(FLEETI_RT(HostGetDevicePointer)(device, *memory, 0));
     if (status) {
         fleet_pinned_free(*memory);
         *memory = *device = NULL;
@@ -5013,10 +5001,9 @@ void fleet_device_free(void *memory)
 }
 fleet_status fleet_pinned_alloc(void **memory, void **device, size_t bytes)
 {
-    fleet_status status;
     if (memory) *memory = NULL;
     if (device) *device = NULL;
-    status = device ? fleeti_host_alloc(memory, bytes) : FLEET_ERROR_NULL;
+    fleet_status status = device ? fleeti_host_alloc(memory, bytes) : FLEET_ERROR_NULL;
     if (!status) *device = *memory;
     return status;
 }
@@ -5239,7 +5226,6 @@ static void fleeti_wake(fleeti_engine *e, fleeti_agent *a)
    an abort may have come from outside. If that changes nothing it is a deadlock, and every wait returns it. */
 static fleeti_agent *fleeti_next_agent(fleeti_engine *e)
 {
-    fleeti_agent *next;
     if (!e->n_runnable) {
         if (e->looked) e->deadlock = 1;
         e->looked = 1;
@@ -5250,7 +5236,7 @@ static fleeti_agent *fleeti_next_agent(fleeti_engine *e)
         }
     }
     if (!e->n_runnable) return NULL;
-    next = e->runnable[fleeti_random(e) % e->n_runnable];
+    fleeti_agent *next = e->runnable[fleeti_random(e) % e->n_runnable];
     if (e->instrument) e->instrument->runs(next->block, next->wave);
     e->stats.fingerprint = (e->stats.fingerprint ^ (uint64_t)(next - e->agents)) * 0x100000001b3ull;
     return next;
@@ -5321,7 +5307,6 @@ static void fleeti_set_patience(fleeti_engine *e, uint32_t workers)
 static void fleeti_rest(fleeti_engine *e, uint32_t *tries)
 {
     const uint32_t spins = __atomic_load_n(&e->spins, __ATOMIC_RELAXED), more = *tries - spins;
-    uint32_t us, longest, doublings;
     if (*tries <= spins) {
         FLEETI_RELAX();
         return;
@@ -5333,9 +5318,9 @@ static void fleeti_rest(fleeti_engine *e, uint32_t *tries)
     /* A launch whose waits are short need not know. */
     if (!__atomic_exchange_n(&e->asked, 1, __ATOMIC_RELAXED))
         fleeti_set_patience(e, fleet_host_machine().workers);
-    doublings = more / 64u / 16;
-    us = FLEETI_SLEEP_US << (doublings < 8 ? doublings : 8);
-    longest = __atomic_load_n(&e->longest_us, __ATOMIC_RELAXED);
+    uint32_t doublings = more / 64u / 16;
+    uint32_t us = FLEETI_SLEEP_US << (doublings < 8 ? doublings : 8);
+    uint32_t longest = __atomic_load_n(&e->longest_us, __ATOMIC_RELAXED);
     fleeti_sleep_us(us < longest ? us : longest);
     /* Each sleep ends with a look at what ends the wait. */
     *tries = (*tries / 64u + 1) * 64u;
@@ -5390,11 +5375,10 @@ static void fleeti_coroutine(void)
 {
     fleeti_agent *a = fleeti_self;
     fleeti_engine *e = a->engine;
-    fleeti_agent *next;
     e->kernel(e->args);
     fleeti_list_remove(e->runnable, &e->n_runnable, a);
     e->looked = 0;
-    next = fleeti_next_agent(e);
+    fleeti_agent *next = fleeti_next_agent(e);
     fleeti_self = next;
     if (next) setcontext(&next->context);
     setcontext(&e->home);
@@ -5518,10 +5502,9 @@ static uint64_t fleeti_set_slice(uint64_t ns)
         uint32_t priority;
         uint64_t slice, deadline, period; /* a slice only under SCHED_OTHER, which is policy 0 */
     } a;
-    uint64_t before;
     memset(&a, 0, sizeof a);
     if (!ns || syscall(SYS_sched_getattr, 0, &a, sizeof a, 0) || a.policy != SCHED_OTHER) return 0;
-    before = a.slice;
+    uint64_t before = a.slice;
     a.size = sizeof a, a.slice = ns;
     return syscall(SYS_sched_setattr, 0, &a, 0) ? 0 : before;
 }
@@ -5651,9 +5634,8 @@ void fleeti_host_set_pool(uint32_t pool)
 uint64_t fleeti_host_stalled(void)
 {
     fleeti_engine *e = fleeti_self->engine;
-    uint64_t now;
     if (fleeti_deterministic(e)) return 1 + (e->clock += 100) - e->progressed[fleeti_self->pool];
-    now = fleeti_time_ns();
+    uint64_t now = fleeti_time_ns();
     if (now - __atomic_load_n(&e->looked_at, __ATOMIC_RELAXED) >= FLEETI_LOOK_NS &&
         !pthread_mutex_trylock(&e->look)) {
         fleeti_look(e, now);

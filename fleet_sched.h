@@ -1494,7 +1494,7 @@ FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
     for (uint32_t k = 0; k < grid->n_maps; k++) {
         const fleeti_runtime_map *m = &maps[k];
         const uint32_t row = m->kind == FLEETI_MAP_GATHER ? FLEETI_TASK(w, at) * m->values : 0;
-        uint32_t bound = m->bound, sum = 0, expected;
+        uint32_t bound = m->bound, sum = 0;
         if (m->kind == FLEETI_MAP_EXISTS) continue;
         if (m->kind == FLEETI_MAP_RANGES) bound = fleeti_extent_now(w, m->grid, bound);
         FLEETI_ROLLED
@@ -1511,7 +1511,7 @@ FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
         }
         if (m->kind != FLEETI_MAP_COUNTS || fleeti_any(wrong)) continue;
         sum = fleeti_wave_sum(sum);
-        expected = fleeti_gathered(w, m);
+        uint32_t expected = fleeti_gathered(w, m);
         if (expected == ~0u || sum == expected) continue;
         wrong = fleet_lane() == 0;
         if (wrong) fleeti_tensor_failed(w, m->tensor, FLEETI_TENSOR_SUM, sum);
@@ -1819,7 +1819,6 @@ FLEET_DEVICE fleeti_wait_diagnostics fleeti_residency_decide(const fleet_run *ru
     fleeti_state *state = run->state;
     uint32_t counted, tries = 0;
     uint64_t since = 0;
-    fleeti_wait_diagnostics seen;
     fleet_status status;
     for (uint32_t raw = 0; raw < FLEET_MAX_CHIPLETS; raw++) fleeti_lds_put(counts, raw, 0);
     while ((counted = fleeti_residency_count(run, counts)) < run->blocks) { /* loop 13 */
@@ -1835,7 +1834,7 @@ FLEET_DEVICE fleeti_wait_diagnostics fleeti_residency_decide(const fleet_run *ru
         return fleeti_no_event(FLEET_ERROR_BUSY);
     status = fleeti_residency_suffices(run, counts);
     if (status) return fleeti_no_event(status);
-    seen = fleeti_meet_peers(run);
+    fleeti_wait_diagnostics seen = fleeti_meet_peers(run);
     if (seen.status) return seen;
     /* The result has all that workgroups need to know. Pair: the poll in fleeti_residency_check (edge 12). The check may have
        failed by the time-out of a workgroup: then it stays failed. */
@@ -1855,14 +1854,14 @@ FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run, uint32_t raw,
 {
     fleeti_state *state = run->state;
     fleeti_host *host = state->config.host;
-    uint32_t rank, chiplet, result, tries = 0;
+    uint32_t result, tries = 0;
     uint64_t since = 0;
     fleeti_wait_diagnostics seen = fleeti_no_event(FLEET_OK);
     fleeti_workgroup_on(raw);
     /* The count comes before anything else. Acquires the result that fleeti_claim cleared before the counts, and releases
        the count to the workgroup that decides. Pairs: fleeti_publish_device in fleeti_claim; the loads in
        fleeti_residency_decide (edge 12). */
-    rank = fleeti_rmw_device(&state->resident[raw].word, 1);
+    uint32_t rank = fleeti_rmw_device(&state->resident[raw].word, 1);
     if (rank == 0 && fleet_cas_relaxed_device(&state->residency.word, FLEETI_OPEN,
                                               FLEETI_PENDING) == FLEETI_OPEN)
         seen = fleeti_residency_decide(run, counts);
@@ -1891,7 +1890,7 @@ FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run, uint32_t raw,
         fleeti_rmw_device(&state->due.word, 0xffffffffu);
         return FLEETI_ROLE_NONE;
     }
-    chiplet = FLEETI_RESULT_CHIPLET(result);
+    uint32_t chiplet = FLEETI_RESULT_CHIPLET(result);
     if (chiplet >= state->config.end_chiplet) {
         const fleeti_state *other = state->config.other;
         chiplet -= state->config.end_chiplet;
@@ -1918,10 +1917,10 @@ FLEET_DEVICE void fleeti_await_peers(fleeti_state *state, uint32_t steps)
     const uint32_t rank = state->config.rank;
     const uint32_t epoch = fleet_load_relaxed_device(&state->bucket_epoch[bucket]) + steps;
     const fleet_plan *plan = fleeti_plan_at(state->config.plan, bucket);
-    const fleeti_wait *waits;
     fleeti_counters c;
     fleeti_wait_diagnostics seen;
-    waits = (const fleeti_wait *)((const char *)plan + plan->waits) + plan->step_waits[rank];
+    const fleeti_wait *waits =
+        (const fleeti_wait *)((const char *)plan + plan->waits) + plan->step_waits[rank];
     c.device = state->config.counters;
     c.system = &state->config.links.own;
     for (uint32_t i = 0; i < plan->n_step_waits[rank]; i++)
@@ -2110,10 +2109,9 @@ FLEET_DEVICE fleet_status fleeti_set_symbol_in(const fleet_ctx *ctx, uint32_t sy
     const fleet_plan *plan = state->config.plan;
     const fleeti_grid *grid = (const fleeti_grid *)((const char *)plan + plan->grids) + ctx->grid;
     const fleeti_symbol *s = (const fleeti_symbol *)((const char *)plan + plan->symbols) + symbol;
-    int32_t before;
     if (symbol >= plan->n_symbols || !((cuts ? grid->cuts : grid->writes) >> symbol & 1))
         return FLEET_ERROR_ARGUMENT;
-    before = fleet_symbol_now(ctx, symbol);
+    int32_t before = fleet_symbol_now(ctx, symbol);
     if (value < s->min || value > s->max || (cuts && value > before)) {
         fleeti_wait_diagnostics seen = fleeti_no_event(FLEET_ERROR_SYMBOL_RANGE);
         seen.counter = symbol, seen.found = (uint32_t)value, seen.expected = (uint32_t)before;
@@ -2507,9 +2505,8 @@ FLEET_DEVICE void fleeti_static_prefetch(fleeti_worker *w)
         FLEETI_ROLLED
         for (uint32_t q = lane; q < 4 * FLEETI_CHUNK; q += lanes) {
             uint32_t at = offset + q / 4; /* a queue is walked round and round */
-            const fleet_task *task;
             if (at >= count) at = count < FLEETI_CHUNK ? at % count : at - count;
-            task = fleeti_tasks_of(w) + first + at;
+            const fleet_task *task = fleeti_tasks_of(w) + first + at;
             fleeti_async_copy_begin(&w->inbound, w->slots, FLEETI_SLOT(number + q / 4) + q % 4 * 4,
                                     (const fleeti_quad *)(const void *)task + q % 4);
         }
@@ -2950,11 +2947,9 @@ FLEET_DEVICE void fleeti_ring_push_run(fleeti_ring *ring, uint32_t mask,
 FLEET_DEVICE uint32_t fleeti_ring_reserve(fleeti_ring *ring, uint32_t want, uint32_t eager,
                                           uint32_t *ticket)
 {
-    int32_t available;
-    uint32_t got;
     if (!eager && (int32_t)fleet_load_relaxed_device(&ring->available.word) <= 0) return 0;
-    available = (int32_t)fleet_add_relaxed_device(&ring->available.word, 0u - want);
-    got = available <= 0 ? 0 : (uint32_t)available < want ? (uint32_t)available : want;
+    int32_t available = (int32_t)fleet_add_relaxed_device(&ring->available.word, 0u - want);
+    uint32_t got = available <= 0 ? 0 : (uint32_t)available < want ? (uint32_t)available : want;
     if (got < want) fleet_add_relaxed_device(&ring->available.word, want - got);
     if (got) *ticket = fleet_add_relaxed_device(&ring->head.word, got);
     return got;
@@ -2969,10 +2964,9 @@ FLEET_DEVICE fleet_status fleeti_ring_take(fleeti_ring *ring, uint32_t mask, uin
     uint32_t tries = 0;
     for (;;) { /* loop 21 */
         uint64_t entry = fleeti_poll64_device(slot);
-        fleet_status status;
         *value = (uint32_t)entry;
         if ((uint32_t)(entry >> 32) == ticket + 1) return FLEET_OK;
-        status = fleeti_back_off(slot, watch, &tries, &since);
+        fleet_status status = fleeti_back_off(slot, watch, &tries, &since);
         if (status) return status;
     }
 }
@@ -3074,7 +3068,7 @@ FLEET_DEVICE uint32_t fleeti_complete_absent(const fleeti_worker *w, uint32_t de
     const uint32_t lanes = fleet_wave_size() < 32 ? fleet_wave_size() : 32, lane = fleet_lane();
     const uint32_t n = fleeti_uniform(task->n_notifies), here = lane < lanes && lane < n;
     fleeti_notify r;
-    uint32_t completed = 0, e = 0, mask;
+    uint32_t completed = 0, e = 0;
     /* The arrivals of all lanes publish what the lane whose arrival made the task ready has observed. */
     fleet_wave_barrier();
     if (task->flags & FLEETI_MAPPED || plan->early || n > lanes - worklist->count) return 0;
@@ -3088,7 +3082,7 @@ FLEET_DEVICE uint32_t fleeti_complete_absent(const fleeti_worker *w, uint32_t de
             epoch * triggers[lane].target;
     }
     FLEETI_ROLLED
-    for (mask = fleeti_ballot(completed); mask; mask &= mask - 1) {
+    for (uint32_t mask = fleeti_ballot(completed); mask; mask &= mask - 1) {
         const uint32_t next = fleeti_shuffle(e, fleeti_popcount32((mask & (0u - mask)) - 1));
         if (lane == worklist->count) worklist->element = next, worklist->epoch = epoch;
         worklist->count++;
@@ -3192,12 +3186,11 @@ FLEET_DEVICE uint32_t fleeti_planned_epoch(const fleeti_worker *w)
 FLEET_DEVICE uint32_t fleeti_last_epoch(const fleeti_worker *w, uint32_t *last)
 {
     fleeti_state *state = fleeti_state_of(w);
-    uint64_t finish;
     *last = fleeti_planned_epoch(w);
     if (!state->config.finish) return 1;
     /* Acquires what the tiles of that step have stored. Pair: fleet_finish (edge 25). */
     fleeti_invalidate_device();
-    finish = fleeti_poll64_device(&state->finish.word);
+    uint64_t finish = fleeti_poll64_device(&state->finish.word);
     if (!finish) return !fleeti_is_endless(w);
     *last = (uint32_t)(finish >> 32) - w->fixed->epoch_offset;
     return 1;
@@ -3327,7 +3320,7 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
     while (at->map < grid->n_maps) { /* bounded by the maps */
         const fleeti_runtime_map *m = &maps[at->map];
         const uint32_t i = at->base + lane, by_row = m->kind == FLEETI_MAP_GATHER;
-        uint32_t here = lane < lanes && i < m->values, value, old = 0, add;
+        uint32_t here = lane < lanes && i < m->values, old = 0;
         at->ends |= m->kind != FLEETI_MAP_EXISTS && m->target;
         at->base += lanes;
         if (at->base >= m->values || m->kind >= FLEETI_MAP_RANGES) at->map++, at->base = 0;
@@ -3338,9 +3331,10 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
             completions->end = m->first + m->bound * m->inner;
             return 1;
         }
-        value = here ? fleeti_tensor_within(w, m, i + (by_row ? FLEETI_TASK(w, at) * m->values : 0))
-                     : 0;
-        add = by_row ? 1 : m->target - value;
+        uint32_t value =
+            here ? fleeti_tensor_within(w, m, i + (by_row ? FLEETI_TASK(w, at) * m->values : 0))
+                 : 0;
+        uint32_t add = by_row ? 1 : m->target - value;
         value = by_row ? value : i;
         here = here && add;
         /* Published by the release of fleeti_arrive, too. Pair: the acquire in fleeti_dynamic_take (edges 6, 10). */
@@ -3413,7 +3407,6 @@ FLEET_DEVICE uint32_t fleeti_dynamic_finish(fleeti_worker *w, fleeti_notify firs
         const fleeti_trigger *triggers =
             (const fleeti_trigger *)fleeti_lds_get_address(w->slots, FLEETI_TRIGGERS_WORD) +
             FLEETI_TASK(w, notifies) + from;
-        fleeti_notify_result result;
         uint32_t target = 0;
         if (from) first = notifies[from], w->turn ^= w->group == FLEET_BLOCK;
         /* The first trigger of a block lies in LDS. */
@@ -3421,9 +3414,9 @@ FLEET_DEVICE uint32_t fleeti_dynamic_finish(fleeti_worker *w, fleeti_notify firs
             target = fleeti_lds_get(w->slots, FLEETI_SLOT_TRIGGER(w->number - 1) + 1);
         else if (n)
             target = triggers[0].target;
-        result = fleeti_notify_all(w->self, w->group, fleeti_counters_of(w), first, notifies + from,
-                                   some, w->epoch, triggers, target, mapped && last, NULL, 1, veto,
-                                   w->turn);
+        fleeti_notify_result result = fleeti_notify_all(
+            w->self, w->group, fleeti_counters_of(w), first, notifies + from, some, w->epoch,
+            triggers, target, mapped && last, NULL, 1, veto, w->turn);
         if (result.flags & FLEETI_VETOED) return FLEETI_VETOED;
         if (w->group == FLEET_WAVE || fleeti_thread_wave(w->self) == 0) {
             fleeti_completions completions;
@@ -3528,12 +3521,10 @@ FLEET_DEVICE uint32_t fleeti_own_ready(fleeti_worker *w, uint32_t *scope,
     const uint32_t index = w->fixed->first + w->own;
     const uint32_t epoch = w->own_epoch;
     const uint32_t stop = lane == 0 ? fleet_load_relaxed_device(&fleeti_state_of(w)->stop.word) : 0;
-    uint32_t count, bad;
-    fleeti_quad wait;
     fleeti_pending slot;
     if (fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_OWN_INDEX)) != index)
         fleeti_own_fetch(w, index); /* once for each task */
-    wait = fleeti_lds_get4(w->slots, FLEETI_OWN_WORD + FLEETI_SLOT_WAIT);
+    fleeti_quad wait = fleeti_lds_get4(w->slots, FLEETI_OWN_WORD + FLEETI_SLOT_WAIT);
     slot.index = index;
     slot.waits = fleeti_lds_get(w->slots, FLEETI_OWN_WORD + FLEETI_WORD(waits));
     slot.n_waits = fleeti_lds_get(w->slots, FLEETI_OWN_WORD + FLEETI_WORD(n_waits)) & 0xffff;
@@ -3541,15 +3532,15 @@ FLEET_DEVICE uint32_t fleeti_own_ready(fleeti_worker *w, uint32_t *scope,
         fleeti_pending_info(fleeti_lds_get(w->slots, FLEETI_OWN_WORD + FLEETI_WORD(level)), 0);
     slot.first.counter = wait.word[0], slot.first.count = wait.word[1];
     slot.first.stride = wait.word[2], slot.first.target = wait.word[3];
-    count = slot.info & FLEETI_PENDING_WAVE ? fleeti_uniform(slot.info >> 8) : 1;
+    uint32_t count = slot.info & FLEETI_PENDING_WAVE ? fleeti_uniform(slot.info >> 8) : 1;
     if (count > fleeti_batch_limit(w)) count = fleeti_batch_limit(w);
     if (count > lanes) count = lanes;
     /* One task: all lanes share its counters. Several: each lane polls for one. */
     if (count > 1 && lane && lane < count) fleeti_pending_load(&slot, w, index + lane);
-    bad = fleeti_ballot(lane < (count > 1 ? count : lanes) &&
-                        (!fleeti_pending_ready(&slot, w, epoch, count > 1 ? 0 : lane,
-                                               count > 1 ? 1 : lanes, seen) ||
-                         stop));
+    uint32_t bad = fleeti_ballot(lane < (count > 1 ? count : lanes) &&
+                                 (!fleeti_pending_ready(&slot, w, epoch, count > 1 ? 0 : lane,
+                                                        count > 1 ? 1 : lanes, seen) ||
+                                  stop));
     if (bad) count = count > 1 ? fleeti_popcount32((bad & (0u - bad)) - 1) : 0;
     for (*scope = FLEET_SCOPE_SYSTEM; /* bounded by the scopes */
          *scope && !fleeti_any(lane < count && (slot.info >> 4 & 3) >= *scope);)
@@ -3599,11 +3590,11 @@ FLEET_DEVICE uint32_t fleeti_own_left(const fleeti_worker *w)
 /* By all lanes of a wave, when the events of its head are complete: whether its step runs. */
 FLEET_DEVICE uint32_t fleeti_own_runs(const fleeti_worker *w)
 {
-    uint32_t last = 0, known;
+    uint32_t last = 0;
     /* Lane 0 may now see what another lane's poll has acquired: a vote hands over that the events are complete, but
        orders no memory. */
     fleet_wave_barrier();
-    known = fleeti_last_epoch(w, &last);
+    uint32_t known = fleeti_last_epoch(w, &last);
     return fleeti_first(!known || (int32_t)(last - w->own_epoch) >= 0);
 }
 
@@ -3670,7 +3661,7 @@ FLEET_DEVICE uint32_t fleeti_dynamic_take(fleeti_worker *w, fleeti_ready_tasks *
 {
     const uint32_t mask = fleeti_first(r->from.mask), first = fleeti_first(r->ticket);
     fleeti_ring *ring = (fleeti_ring *)(uintptr_t)fleeti_first64((uint64_t)(uintptr_t)r->from.ring);
-    uint32_t index = 0, head = 0, found;
+    uint32_t index = 0, head = 0;
     FLEETI_ROLLED
     for (uint32_t i = fleet_lane(); i < r->popped && !r->status; i += fleet_wave_size()) {
         r->status =
@@ -3690,7 +3681,7 @@ FLEET_DEVICE uint32_t fleeti_dynamic_take(fleeti_worker *w, fleeti_ready_tasks *
     fleeti_fetch_begin(w, FLEETI_SLOT(w->number), head);
     /* The step began when the one before had ended, and does not end without this task. After the acquire this load
        sees the count that began the step. It takes no longer than the descriptor. */
-    found = fleet_load_relaxed_device(fleeti_counters_of(w).device + r->step.counter);
+    uint32_t found = fleet_load_relaxed_device(fleeti_counters_of(w).device + r->step.counter);
     fleeti_fetch_end(w, FLEETI_SLOT(w->number));
     if (fleet_lane() == 0) fleeti_lds_put(w->slots, FLEETI_SLOT_INDEX(w->number), head);
     return found;
@@ -3925,8 +3916,6 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
 {
     const fleet_plan *plan = run->plan;
     fleeti_state *state = run->state;
-    const fleeti_queue *queue;
-    uint32_t line, role, chiplet, rank, done;
     fleeti_run_line began;
     FLEET_LDS(fleeti_quad, slots, FLEETI_LOOP_QUADS);
     __builtin_memset(w, 0, sizeof *w);
@@ -3958,9 +3947,9 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
         fleeti_enter_single_task(w, f, run, only_static);
         return;
     }
-    line = fleeti_uniform(fleeti_chiplet_line(run->state));
+    uint32_t line = fleeti_uniform(fleeti_chiplet_line(run->state));
     f->line = fleeti_uniform(line);
-    role = fleeti_enter_run(w->self, run, line, w->slots, &began);
+    uint32_t role = fleeti_enter_run(w->self, run, line, w->slots, &began);
     f->role = fleeti_uniform(role);
     if (role < FLEETI_ROLE_FIRST) {
         w->done = 1;
@@ -3985,8 +3974,8 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
     w->schedule = fleeti_uniform(plan->schedule); /* buckets may differ */
     w->epoch = began.bucket_epoch + 1;
     f->epoch_offset = fleeti_uniform(began.epoch - began.bucket_epoch);
-    chiplet = (role - FLEETI_ROLE_FIRST) >> 16;
-    rank = (role - FLEETI_ROLE_FIRST) & 0xffff;
+    uint32_t chiplet = (role - FLEETI_ROLE_FIRST) >> 16;
+    uint32_t rank = (role - FLEETI_ROLE_FIRST) & 0xffff;
     f->chiplet = fleeti_uniform(chiplet);
     f->workers = fleeti_uniform(plan->workers[chiplet]);
     f->worker = fleeti_uniform(rank);
@@ -3995,8 +3984,9 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
     f->mailbox = (FLEETI_GLOBAL_POINTER(fleeti_mailbox))fleeti_uniform_address(
         state->config.mailboxes + plan->worker_base[chiplet] +
         (rank < plan->workers[chiplet] ? rank : 0));
-    queue = (const fleeti_queue *)((const char *)plan + plan->queues) +
-            (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET ? chiplet : w->fixed->id);
+    const fleeti_queue *queue =
+        (const fleeti_queue *)((const char *)plan + plan->queues) +
+        (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET ? chiplet : w->fixed->id);
     if (only_static) { /* a constant: the compiler drops the code for other schedules */
         if (plan->schedule != FLEET_SCHEDULE_STATIC) f->launch_error = FLEET_ERROR_UNSUPPORTED;
         w->schedule = FLEET_SCHEDULE_STATIC;
@@ -4005,8 +3995,9 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
     f->count = fleeti_uniform(queue->count);
     f->looks_ahead = fleeti_uniform(plan->guarded && !plan->rebinds);
     /* A chiplet without tasks has no end of a step to wait for. */
-    done = run->steps == 0 ||
-           (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC ? plan->n_tasks : queue->count) == 0;
+    uint32_t done =
+        run->steps == 0 ||
+        (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC ? plan->n_tasks : queue->count) == 0;
     if (w->fixed->launch_error) {
         fleeti_wait_diagnostics seen;
         seen.status = (fleet_status)w->fixed->launch_error, seen.counter = 0;
@@ -4137,14 +4128,13 @@ FLEET_DEVICE uint32_t fleeti_may_prefetch(const fleeti_worker *w)
 FLEET_DEVICE uint32_t fleeti_wait_events(fleeti_worker *w, uint32_t n)
 {
     const fleeti_wait *waits = fleeti_waits_of(w) + FLEETI_TASK(w, waits);
-    fleeti_wait first;
     fleeti_wait_diagnostics seen;
-    fleet_status status;
     seen.status = FLEET_OK;
-    first = fleeti_walks(w) ? fleeti_static_first_wait(w) : waits[0];
-    status = fleeti_wait_all(w->self, w->group, fleeti_counters_of(w), first, waits, n, w->epoch,
-                             (fleet_scope)FLEETI_ACQUIRE_IN(FLEETI_TASK(w, level)),
-                             &fleeti_state_of(w)->config.watch, &seen);
+    fleeti_wait first = fleeti_walks(w) ? fleeti_static_first_wait(w) : waits[0];
+    fleet_status status =
+        fleeti_wait_all(w->self, w->group, fleeti_counters_of(w), first, waits, n, w->epoch,
+                        (fleet_scope)FLEETI_ACQUIRE_IN(FLEETI_TASK(w, level)),
+                        &fleeti_state_of(w)->config.watch, &seen);
     if (!status) return 1;
     if (seen.status) /* in the lane whose event it was */
         fleeti_record_failure(fleeti_state_of(w), w->fixed->id, FLEETI_TASK(w, id), w->epoch, seen,
@@ -4157,12 +4147,11 @@ FLEET_DEVICE uint32_t fleeti_wait_events(fleeti_worker *w, uint32_t n)
    last arrival saw them complete, and the worker has acquired. */
 FLEET_DEVICE uint32_t fleeti_wait_task(fleeti_worker *w)
 {
-    uint32_t n;
     fleeti_record_running(w, w->group);
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC &&
         fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_EARLY_WORD)))
         fleeti_push_early(w);
-    n = fleeti_wait_count(w);
+    uint32_t n = fleeti_wait_count(w);
     /* Of a settled grid that has vanished; fleet.h, fleeti_find_settled, says why no task misses this wait. */
     if (w->absent == 2 && fleeti_task_has(w, FLEETI_SETTLED)) n = 0;
     if (n && !fleeti_wait_events(w, n)) return 0;
@@ -4401,9 +4390,8 @@ FLEET_DEVICE void fleeti_trace_enter(fleeti_worker *w)
     const uint32_t id = w->fixed->id;
     fleeti_trace_record *records;
     fleet_quad zero;
-    uint32_t room;
     if (!trace || fleeti_is_scheduler(w)) return;
-    room = fleeti_uniform(trace->records);
+    uint32_t room = fleeti_uniform(trace->records);
     records =
         (fleeti_trace_record *)(void *)(rows + (trace->workers + in_line - 1) / in_line * in_line) +
         (size_t)id * room;
@@ -4452,9 +4440,8 @@ FLEET_DEVICE uint32_t fleeti_trace_leads(const fleeti_worker *w)
 /* The compiler moves no access to memory across it. */
 FLEET_DEVICE uint64_t fleeti_trace_now(void)
 {
-    uint64_t now;
     __asm__ volatile("" ::: "memory");
-    now = fleet_clock_ticks();
+    uint64_t now = fleet_clock_ticks();
     __asm__ volatile("" ::: "memory");
     return now;
 }
@@ -4462,11 +4449,10 @@ FLEET_DEVICE uint64_t fleeti_trace_now(void)
 /* The task in hand has been acquired. */
 FLEET_DEVICE void fleeti_trace_taken(fleeti_worker *w)
 {
-    uint64_t now;
     if (!fleeti_trace_leads(w)) return;
     if (w->group == FLEET_WAVE)
         w->trace.desc = fleeti_uniform(w->batch_at - fleeti_task_waves(w->self));
-    now = fleeti_trace_now();
+    uint64_t now = fleeti_trace_now();
     w->trace.low = fleeti_uniform((uint32_t)now);
     w->trace.high = fleeti_uniform((uint32_t)(now >> 32));
 }
@@ -4494,7 +4480,6 @@ FLEET_DEVICE void fleeti_trace_notified(fleeti_worker *w)
     const uint32_t step = fleeti_step_of(w);
     const uint32_t absent = w->absent || FLEETI_TASK(w, tile) >= FLEETI_TILE_ABSENT;
     uint32_t number, desc, flags = FLEETI_TRACE_VALID | (absent ? FLEETI_TRACE_ABSENT : 0);
-    fleeti_trace_record *record;
     fleet_quad first, second;
     if (!fleeti_trace_leads(w) || FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) return;
     if (w->group == FLEET_WAVE) {
@@ -4507,7 +4492,7 @@ FLEET_DEVICE void fleeti_trace_notified(fleeti_worker *w)
         desc = fleeti_trace_desc(w);
     }
     if (number >= t->room || step < t->first_step) return;
-    record = (fleeti_trace_record *)t->records + number;
+    fleeti_trace_record *record = (fleeti_trace_record *)t->records + number;
     first.word[0] = t->low, first.word[1] = t->high;
     first.word[2] = t->begun, first.word[3] = t->ended;
     second.word[0] = (uint32_t)fleeti_trace_now();
@@ -4666,7 +4651,7 @@ FLEET_DEVICE uint32_t fleeti_claim_state(const fleet_run *run, fleeti_state *sta
 FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
 {
     fleeti_state *state = run.state, *other = state->config.other;
-    uint32_t mine = 0, begins;
+    uint32_t mine = 0;
     if (fleet_thread_id() == 0) {
         /* Acquires all that earlier launches left in the state. Pair: the RMW that closes a run, in fleeti_leave
            (edge 11). */
@@ -4677,7 +4662,7 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
     }
     mine = fleeti_broadcast(fleeti_thread_now(), mine, 0);
     if (!mine) return;
-    begins = fleeti_claim_state(&run, state, run.plan, trace, mine - 1);
+    uint32_t begins = fleeti_claim_state(&run, state, run.plan, trace, mine - 1);
     if (other)
         begins &= fleeti_claim_state(
             &run, other, other->config.plan, NULL,
@@ -4717,9 +4702,8 @@ FLEET_THUNK3(fleeti_set_tensor, fleeti_state *, uint32_t, const uint32_t *)
    claimed until there is one. */
 FLEET_GLOBAL(64) void fleeti_unclaim(fleet_run run)
 {
-    uint32_t due;
     if (fleet_thread_id() != 0) return;
-    due = fleeti_poll_device(&run.state->due.word);
+    uint32_t due = fleeti_poll_device(&run.state->due.word);
     if (fleeti_residency_end(run.state, FLEET_ERROR_BUSY, 0, (fleeti_lds)0) && due != run.blocks)
         fleet_add_relaxed_system(&run.state->config.host->busy, 1);
     /* Publishes the result to the launch that claims the free state next. Pair: the RMW of `due` in fleeti_claim
@@ -4786,10 +4770,9 @@ fleet_status fleet_topology_query(fleet_topology *t)
 fleet_status fleet_topology_query_stream(fleet_topology *t, fleet_stream stream)
 {
     uint32_t units = 0;
-    fleet_status status;
     if (!t) return FLEET_ERROR_NULL;
     memset(t, 0, sizeof *t);
-    status = fleeti_query_device(t, stream, &units);
+    fleet_status status = fleeti_query_device(t, stream, &units);
     if (!status && t->units[0]) return FLEET_OK;
     if (!status && !t->chiplets) status = fleeti_query_chiplets(units, &t->chiplets);
     if (!status && (!t->chiplets || t->chiplets > FLEET_MAX_CHIPLETS))
@@ -5029,10 +5012,9 @@ static void fleeti_place_blocks(const fleet_state_desc *d, uint32_t chiplets, co
         k = (k + 1) % chiplets;
     }
     for (uint32_t b = blocks; b > 1 && d->placement == FLEET_PLACEMENT_RANDOM; b--) {
-        uint32_t other;
         uint8_t t = chiplet_of[b - 1];
         rng = rng * 6364136223846793005ull + 1442695040888963407ull;
-        other = (uint32_t)((rng >> 33) % b);
+        uint32_t other = (uint32_t)((rng >> 33) % b);
         chiplet_of[b - 1] = chiplet_of[other];
         chiplet_of[other] = t;
     }
@@ -5127,13 +5109,11 @@ static fleet_status fleeti_state_start(fleet_state *s, const fleet_image *image,
 {
     const fleet_plan *plan = image->plan;
     fleet_status status;
-    size_t bytes;
-    char *initial;
-    fleeti_state *header;
-    uint32_t own_ids = fleeti_has_chiplet_ids(), most = 0, ranks_here = 1, first, end, chiplets;
+    uint32_t own_ids = fleeti_has_chiplet_ids(), most = 0, ranks_here = 1, first, end;
     uint32_t need[FLEET_MAX_CHIPLETS] = {0};
     if ((status = fleeti_check_beside(s, plan, d.beside))) return status;
-    bytes = fleeti_layout(s, plan, d.beside ? fleeti_all_blocks_of(d.beside->image.plan) : 0);
+    size_t bytes =
+        fleeti_layout(s, plan, d.beside ? fleeti_all_blocks_of(d.beside->image.plan) : 0);
     /* With virtual chiplets, workgroups of different hardware chiplets would share a chiplet, and chiplet scope
        would be too narrow. */
     if (own_ids && d.placement != FLEET_PLACEMENT_DEFAULT)
@@ -5160,7 +5140,7 @@ static fleet_status fleeti_state_start(fleet_state *s, const fleet_image *image,
     s->virtual_chiplets = !own_ids;
     s->first_epoch = d.first_epoch;
     s->debugged = fleeti_debugged();
-    chiplets = plan->chiplets + (d.beside ? d.beside->image.plan->chiplets : 0);
+    uint32_t chiplets = plan->chiplets + (d.beside ? d.beside->image.plan->chiplets : 0);
     for (uint32_t k = first; k < end; k++) need[k] = fleeti_blocks_of(plan, k);
     for (uint32_t k = plan->chiplets; k < chiplets; k++)
         need[k] = fleeti_blocks_of(d.beside->image.plan, k - plan->chiplets);
@@ -5172,12 +5152,12 @@ static fleet_status fleeti_state_start(fleet_state *s, const fleet_image *image,
        others leave. */
     if (own_ids)
         s->blocks = most * (end - first + chiplets - plan->chiplets) * ranks_here + d.spare;
-    initial = (char *)calloc(1, bytes);
+    char *initial = (char *)calloc(1, bytes);
     if (!initial) return FLEET_ERROR_MEMORY;
     memset(pinned, 0, fleet_state_host_bytes(plan));
     if (!own_ids)
         fleeti_place_blocks(&d, chiplets, need, (uint8_t *)initial + s->chiplet_of, s->blocks);
-    header = (fleeti_state *)(void *)initial;
+    fleeti_state *header = (fleeti_state *)(void *)initial;
     header->epoch.word = d.first_epoch;
     header->config.counters = (uint32_t *)(void *)(s->device + s->counters);
     header->config.first_chiplet = first;
@@ -5261,13 +5241,12 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
                               const fleet_state_desc *desc, void *device_memory, void *pinned,
                               void *pinned_device, fleet_stream stream)
 {
-    fleet_status status;
     if (!s) return FLEET_ERROR_NULL;
     memset(s, 0, sizeof *s);
     if (!image || !image->plan || !device_memory || !pinned || !pinned_device)
         return FLEET_ERROR_NULL;
-    status = fleeti_state_start(s, image, desc ? *desc : fleet_state_desc_default(), device_memory,
-                                pinned, pinned_device, stream);
+    fleet_status status = fleeti_state_start(s, image, desc ? *desc : fleet_state_desc_default(),
+                                             device_memory, pinned, pinned_device, stream);
     if (status) fleeti_state_clear(s);
     return status;
 }
@@ -5293,11 +5272,10 @@ fleet_status fleet_state_create(fleet_state *s, const fleet_image *image,
 {
     void *device = NULL, *pinned = NULL, *pinned_device = NULL;
     fleet_status status;
-    size_t more;
     if (!s) return FLEET_ERROR_NULL;
     memset(s, 0, sizeof *s);
     if (!image || !image->plan) return FLEET_ERROR_NULL;
-    more = desc && desc->beside ? fleet_state_bytes(desc->beside->image.plan) : 0;
+    size_t more = desc && desc->beside ? fleet_state_bytes(desc->beside->image.plan) : 0;
     status =
         fleeti_memory_alloc(fleet_state_bytes(image->plan) + more,
                             fleet_state_host_bytes(image->plan), &device, &pinned, &pinned_device);
@@ -5331,9 +5309,8 @@ static const char *fleeti_tensor_name(const fleet_plan *plan, uint32_t tensor)
 
 static fleet_status fleeti_check_bound(fleet_state *s)
 {
-    const fleet_plan *plan;
     if (!s || !s->image.plan) return FLEET_ERROR_NULL;
-    plan = s->image.plan;
+    const fleet_plan *plan = s->image.plan;
     for (uint32_t i = 0; i < plan->n_symbols; i++)
         if (!(s->bound_symbols >> i & 1))
             return fleeti_refuse(s, FLEET_ERROR_SYMBOL_UNBOUND,
@@ -5352,19 +5329,17 @@ fleet_status fleet_bind_tensor(fleet_state *s, const char *tensor, int32_t *memo
                                fleet_stream stream)
 {
     fleet_kernel_desc k = fleet_kernel_desc_default();
-    const fleet_plan *plan;
-    fleeti_state *device;
     uint32_t i = 0;
     void *args[3];
     if (!s || !s->image.plan || !tensor || !memory) return FLEET_ERROR_NULL;
-    plan = s->image.plan;
+    const fleet_plan *plan = s->image.plan;
     while (i < plan->n_tensors && strcmp(fleeti_tensor_name(plan, i), tensor) != 0) i++;
     if (i == plan->n_tensors)
         return fleeti_refuse(s, FLEET_ERROR_NAME, "run-time tensor %s is not one of the plan",
                              tensor);
     s->bound_tensors[i / 32] |= 1u << i % 32;
     s->message[0] = 0;
-    device = (fleeti_state *)(void *)s->device;
+    fleeti_state *device = (fleeti_state *)(void *)s->device;
     args[0] = &device, args[1] = &i, args[2] = &memory;
     k.threads = 64;
     k.stream = stream;
@@ -5373,17 +5348,14 @@ fleet_status fleet_bind_tensor(fleet_state *s, const char *tensor, int32_t *memo
 
 fleet_status fleet_bind(fleet_state *s, const char *symbol, int64_t value, fleet_stream stream)
 {
-    const fleet_plan *plan;
-    const fleeti_symbol *found;
     fleet_kernel_desc k = fleet_kernel_desc_default();
-    fleeti_state *device;
     uint32_t i = 0;
     int32_t word = (int32_t)value;
     void *args[3];
     if (!s || !s->image.plan || !symbol) return FLEET_ERROR_NULL;
-    plan = s->image.plan;
+    const fleet_plan *plan = s->image.plan;
     while (i < plan->n_symbols && strcmp(fleeti_symbol_name(plan, i), symbol) != 0) i++;
-    found = fleeti_symbols_of(plan) + i;
+    const fleeti_symbol *found = fleeti_symbols_of(plan) + i;
     if (i == plan->n_symbols || !found->at_launch)
         return fleeti_refuse(s, FLEET_ERROR_NAME, "symbol %s %s", symbol,
                              i < plan->n_symbols ? "was bound when the plan was built"
@@ -5393,7 +5365,7 @@ fleet_status fleet_bind(fleet_state *s, const char *symbol, int64_t value, fleet
                              symbol, (long long)value, (int)found->min, (int)found->max);
     s->bound_symbols |= 1u << i;
     s->message[0] = 0;
-    device = (fleeti_state *)(void *)s->device;
+    fleeti_state *device = (fleeti_state *)(void *)s->device;
     args[0] = &device, args[1] = &i, args[2] = &word;
     k.threads = 64;
     k.stream = stream;
@@ -5534,7 +5506,6 @@ static fleet_status fleeti_refuse_beside(fleet_state *s, fleet_status status)
 
 fleet_status fleet_run_prepare(fleet_state *s, const fleet_launch_desc *d, fleet_run *run)
 {
-    uint64_t limit;
     fleet_status status;
     if (!run) return FLEET_ERROR_NULL;
     memset(run, 0, sizeof *run);
@@ -5544,7 +5515,9 @@ fleet_status fleet_run_prepare(fleet_state *s, const fleet_launch_desc *d, fleet
         return fleeti_refuse_beside(s, status);
     run->plan = (const fleet_plan *)s->image.device;
     run->state = (fleeti_state *)(void *)s->device;
-    limit = d->limit_ns ? d->limit_ns : s->debugged ? FLEET_LIMIT_NONE : FLEETI_DEFAULT_LIMIT_NS;
+    uint64_t limit = d->limit_ns   ? d->limit_ns
+                     : s->debugged ? FLEET_LIMIT_NONE
+                                   : FLEETI_DEFAULT_LIMIT_NS;
     if (s->image.plan->ranks > 1 && s->peers.rank != FLEET_ALL_RANKS)
         limit = d->peer_limit_ns ? d->peer_limit_ns
                 : s->debugged    ? FLEET_LIMIT_NONE
@@ -5575,12 +5548,8 @@ static fleet_status fleeti_check_trace(fleet_state *s, const fleet_launch_desc *
 fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const fleet_run *run,
                                fleet_kernel kernel, void **args)
 {
-    fleet_kernel_desc claim, main;
-    fleet_launch_desc complete;
     void *claim_args[2];
-    fleet_run copy;
     fleeti_room room;
-    uint32_t fits;
     fleeti_trace *trace = NULL;
     fleet_status status = fleeti_check_bound(s);
     if (status) return status;
@@ -5588,7 +5557,7 @@ fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const
     if (s->is_beside)
         return fleeti_refuse(s, FLEET_ERROR_UNSUPPORTED,
                              "it runs in the launches of the state that it is beside");
-    complete = fleeti_complete_desc(d, kernel.traits);
+    fleet_launch_desc complete = fleeti_complete_desc(d, kernel.traits);
     complete.pipeline_bytes = d->pipeline_bytes; /* as fleet_run_prepare counted it */
     d = &complete;
     if ((status = fleeti_check_launch(s, d))) return status;
@@ -5608,12 +5577,12 @@ fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const
         return fleeti_refuse(s, FLEET_ERROR_ARGUMENT,
                              "fleet_run.lds_bytes is %u, but fleet_launch_desc has %u in all",
                              run->lds_bytes, d->lds_bytes + d->pipeline_bytes);
-    copy = *run;
+    fleet_run copy = *run;
     claim_args[0] = &copy, claim_args[1] = &trace;
-    claim = fleeti_kernel_desc(d, 1, 256);
-    main = fleeti_worker_desc(d, s->blocks);
+    fleet_kernel_desc claim = fleeti_kernel_desc(d, 1, 256);
+    fleet_kernel_desc main = fleeti_worker_desc(d, s->blocks);
     if ((status = fleeti_room_of(kernel, &main, &room))) return status;
-    fits = (uint64_t)room.per_unit * room.units >= main.blocks;
+    uint32_t fits = (uint64_t)room.per_unit * room.units >= main.blocks;
     if (!fits && !d->ignore_occupancy)
         return fleeti_refuse(s, FLEET_ERROR_TOO_MANY_WORKERS,
                              "%u workgroups are more than %u on each of %u CUs or SMs (the device "
@@ -5637,12 +5606,11 @@ fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const
 fleet_status fleet_launch(fleet_state *s, const fleet_launch_desc *d, fleet_kernel kernel,
                           const void *args)
 {
-    fleet_launch_desc complete;
     fleet_run run;
     void *kernel_args[2];
     fleet_status status;
     if (!d || !kernel.address) return FLEET_ERROR_NULL;
-    complete = fleeti_complete_desc(d, kernel.traits);
+    fleet_launch_desc complete = fleeti_complete_desc(d, kernel.traits);
     if ((status = fleet_run_prepare(s, &complete, &run))) return status;
     kernel_args[0] = &run;
     kernel_args[1] = &args;
@@ -5655,13 +5623,9 @@ fleet_status fleet_launch_task(fleet_state *s, const fleet_launch_desc *d, fleet
     fleet_run run;
     fleet_kernel_desc k;
     void *kernel_args[2];
-    const fleet_plan *plan;
-    const fleeti_queue *queues;
-    const fleet_task *tasks;
-    fleet_launch_desc complete;
     fleet_status status;
     if (!d || !kernel.address) return FLEET_ERROR_NULL;
-    complete = fleeti_complete_desc(d, kernel.traits);
+    fleet_launch_desc complete = fleeti_complete_desc(d, kernel.traits);
     d = &complete;
     if ((status = fleet_run_prepare(s, d, &run))) return status;
     if ((status = fleeti_check_kernel(s, d, kernel.traits))) return status;
@@ -5669,9 +5633,10 @@ fleet_status fleet_launch_task(fleet_state *s, const fleet_launch_desc *d, fleet
     if ((status = fleet_to_device(s->device + offsetof(fleeti_state, config.finish), &run.finish,
                                   sizeof run.finish, d->stream)))
         return status;
-    plan = s->image.plan;
-    queues = (const fleeti_queue *)(const void *)((const char *)plan + plan->queues);
-    tasks = (const fleet_task *)(const void *)((const char *)plan + plan->tasks);
+    const fleet_plan *plan = s->image.plan;
+    const fleeti_queue *queues =
+        (const fleeti_queue *)(const void *)((const char *)plan + plan->queues);
+    const fleet_task *tasks = (const fleet_task *)(const void *)((const char *)plan + plan->tasks);
     kernel_args[0] = &run;
     kernel_args[1] = &args;
     for (uint32_t q = 0; q < plan->n_queues; q++)
@@ -5709,9 +5674,8 @@ static uint32_t fleeti_take_count(uint32_t *word)
 
 fleet_status fleet_state_status(fleet_state *s)
 {
-    uint32_t status;
     if (!s || !s->host) return FLEET_ERROR_NULL;
-    status = __atomic_load_n(&s->host->status, __ATOMIC_ACQUIRE);
+    uint32_t status = __atomic_load_n(&s->host->status, __ATOMIC_ACQUIRE);
     if (!status && s->beside) status = __atomic_load_n(&s->beside->host->status, __ATOMIC_ACQUIRE);
     if (status) {
         __atomic_store_n(&s->host->poisoned, 0, __ATOMIC_RELAXED); /* the first failure says more */
@@ -5725,9 +5689,8 @@ fleet_status fleet_state_status(fleet_state *s)
 
 fleet_status fleet_state_wait(fleet_state *s, fleet_stream stream)
 {
-    fleet_status status;
     if (!s) return FLEET_ERROR_NULL;
-    status = fleet_stream_wait(stream);
+    fleet_status status = fleet_stream_wait(stream);
     return status ? status : fleet_state_status(s);
 }
 
@@ -5746,21 +5709,19 @@ void fleet_state_abort(fleet_state *s)
 fleet_status fleet_state_recover(fleet_state *s, fleet_stream stream)
 {
     fleet_launch_desc d = fleet_launch_desc_default();
-    fleet_kernel_desc k;
     fleet_run run;
-    uint32_t table, counters, words, system_words;
     void *args[5];
     fleet_status status;
     d.stream = stream;
     if ((status = fleet_run_prepare(s, &d, &run))) return status;
     if (s->beside && (status = fleet_state_recover(s->beside, stream))) return status;
-    table = (uint32_t)(s->chiplet_of / 4);
-    counters = (uint32_t)(s->counters / 4);
-    words = (uint32_t)(s->shapes / 4); /* the shapes come last, and stay */
-    system_words = (uint32_t)(fleet_state_host_bytes(s->image.plan) / 4);
+    uint32_t table = (uint32_t)(s->chiplet_of / 4);
+    uint32_t counters = (uint32_t)(s->counters / 4);
+    uint32_t words = (uint32_t)(s->shapes / 4); /* the shapes come last, and stay */
+    uint32_t system_words = (uint32_t)(fleet_state_host_bytes(s->image.plan) / 4);
     args[0] = &run, args[1] = &table, args[2] = &counters, args[3] = &words,
     args[4] = &system_words;
-    k = fleeti_kernel_desc(&d, 1, 256);
+    fleet_kernel_desc k = fleeti_kernel_desc(&d, 1, 256);
     if (s->image.plan->ranks > 1 && (status = fleeti_clear_peer_words(s, 0, stream))) return status;
     return fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_reset), args, &k);
 }
@@ -5876,15 +5837,12 @@ static void fleeti_put_worker(fleeti_text *t, const fleet_plan *plan, uint32_t w
 
 size_t fleet_state_report(const fleet_state *s, char *text, size_t bytes)
 {
-    fleeti_text t;
-    const fleet_plan *plan;
     char name[160];
-    fleet_failure first;
-    uint32_t *running, status, bucket = 0;
-    t = fleeti_text_at(text, bytes);
+    uint32_t bucket = 0;
+    fleeti_text t = fleeti_text_at(text, bytes);
     if (!s || !s->host || !s->image.plan) return 0;
-    plan = s->image.plan;
-    status = fleeti_host_word(&s->host->status);
+    const fleet_plan *plan = s->image.plan;
+    uint32_t status = fleeti_host_word(&s->host->status);
     if (s->beside) fleeti_put(&t, "pool 0: ");
     fleeti_put(&t, "%s: %s; %u launches finished, %u steps done\n",
                fleet_status_name((fleet_status)status), fleet_status_text((fleet_status)status),
@@ -5905,7 +5863,7 @@ size_t fleet_state_report(const fleet_state *s, char *text, size_t bytes)
                 k, fleeti_host_word(&s->host->resident_found),
                 fleeti_host_word(&s->host->resident_needed));
     }
-    first = fleeti_read_failure(s, FLEETI_FIRST_FAILURE);
+    fleet_failure first = fleeti_read_failure(s, FLEETI_FIRST_FAILURE);
     for (uint32_t w = 0; w < plan->total_workers + plan->chiplets + 1; w++) {
         fleet_failure f = w ? fleeti_read_failure(s, w - 1) : first;
         if (!f.status) continue;
@@ -5971,7 +5929,7 @@ size_t fleet_state_report(const fleet_state *s, char *text, size_t bytes)
             fleeti_put(&t, "%s\n", fleet_status_text((fleet_status)f.status));
         }
     }
-    running = (uint32_t *)calloc(plan->total_workers + 1u, 4);
+    uint32_t *running = (uint32_t *)calloc(plan->total_workers + 1u, 4);
     if (running &&
         !fleeti_snapshot(&bucket, s->device + offsetof(fleeti_state, bucket), sizeof bucket) &&
         !fleeti_snapshot(running, s->device + s->running, (size_t)plan->total_workers * 4))
@@ -6018,10 +5976,9 @@ fleet_session_desc fleet_session_desc_default(void)
 static fleet_status fleeti_session_fail(fleet_session *s, fleet_status status, const char *format,
                                         ...)
 {
-    fleeti_text t;
     va_list list;
     if (s->failure || !status) return s->failure;
-    t = fleeti_text_at(s->message, sizeof s->message);
+    fleeti_text t = fleeti_text_at(s->message, sizeof s->message);
     fleeti_put(&t, "%s: ", fleet_status_name(status));
     va_start(list, format);
     fleeti_put_list(&t, format, list);
@@ -6034,7 +5991,6 @@ fleet_status fleet_session_open(fleet_session *s, fleet_graph *g, const fleet_se
 {
     fleet_session_desc d = desc ? *desc : fleet_session_desc_default();
     const fleet_stream stream = d.launch.stream;
-    uint64_t args_bytes;
     fleet_status status = FLEET_OK;
     if (!s) return FLEET_ERROR_NULL;
     memset(s, 0, sizeof *s);
@@ -6049,7 +6005,7 @@ fleet_status fleet_session_open(fleet_session *s, fleet_graph *g, const fleet_se
     if (status) return fleeti_session_fail(s, status, "the device cannot be described");
     status = fleet_plan_build(g, &d.plan, &s->plan);
     if (status) return fleeti_session_fail(s, status, "%s", fleet_graph_error(g));
-    args_bytes = fleet_plan_args(s->plan);
+    uint64_t args_bytes = fleet_plan_args(s->plan);
     if (d.state.beside && fleet_plan_args(d.state.beside->image.plan) > args_bytes)
         args_bytes = fleet_plan_args(d.state.beside->image.plan);
     args_bytes *= kernel.traits->args_bytes;
@@ -6067,10 +6023,9 @@ fleet_status fleet_session_open(fleet_session *s, fleet_graph *g, const fleet_se
 void *fleet_session_alloc(fleet_session *s, size_t bytes)
 {
     fleeti_session_memory *memory;
-    fleet_status status;
     if (!s || s->failure || !s->plan) return NULL;
     memory = (fleeti_session_memory *)FLEET_MALLOC(sizeof *memory);
-    status = memory ? fleet_device_alloc(&memory->device, bytes) : FLEET_ERROR_MEMORY;
+    fleet_status status = memory ? fleet_device_alloc(&memory->device, bytes) : FLEET_ERROR_MEMORY;
     if (status) {
         if (memory) FLEET_FREE(memory);
         fleeti_session_fail(s, status, "%llu bytes of device memory", (unsigned long long)bytes);
@@ -6103,10 +6058,9 @@ fleet_status fleet_session_run(fleet_session *s, const void *args, size_t bytes)
 
 fleet_status fleet_session_wait(fleet_session *s)
 {
-    fleet_status status;
     if (!s) return FLEET_ERROR_NULL;
     if (!s->state.host) return s->failure ? s->failure : FLEET_ERROR_NULL;
-    status = s->failure;
+    fleet_status status = s->failure;
     s->failure = FLEET_OK;
     if (status) {
         fleet_stream_wait(s->launch.stream);
@@ -6179,10 +6133,10 @@ static uint64_t fleeti_now_ns(void)
 static fleet_status fleeti_external(const fleet_state *s, int32_t event, uint32_t element,
                                     uint32_t *word, uint32_t *target)
 {
-    const fleeti_event *v;
     if (!s || !s->image.plan) return FLEET_ERROR_NULL;
     if (event < 0 || (uint32_t)event >= s->image.plan->n_events) return FLEET_ERROR_HANDLE;
-    v = (const fleeti_event *)(const void *)((const char *)s->image.plan + s->image.plan->events) +
+    const fleeti_event *v =
+        (const fleeti_event *)(const void *)((const char *)s->image.plan + s->image.plan->events) +
         event;
     if (element >= v->elements) return FLEET_ERROR_ARGUMENT;
     *word = v->counter + element * v->stride;
@@ -6218,10 +6172,9 @@ fleet_status fleet_event_test(const fleet_state *s, int32_t event, uint32_t elem
                               uint32_t *done)
 {
     uint32_t *at = NULL, target = 0;
-    fleet_status status;
     if (!done) return FLEET_ERROR_NULL;
     *done = 0;
-    status = fleeti_external_host(s, event, element, &at, &target);
+    fleet_status status = fleeti_external_host(s, event, element, &at, &target);
     /* Acquires what the notifying workgroup published. Pair: fleeti_write_back_system before its arrival (edge 16). */
     if (!status) *done = (int32_t)(__atomic_load_n(at, __ATOMIC_ACQUIRE) - epoch * target) >= 0;
     return status;
@@ -6310,7 +6263,6 @@ fleet_status fleet_trace_init(fleet_trace *trace, const fleet_plan *plan,
 {
     const fleet_trace_desc d = desc ? *desc : fleet_trace_desc_default();
     fleeti_trace header;
-    fleet_status status;
     if (!trace) return FLEET_ERROR_NULL;
     memset(trace, 0, sizeof *trace);
     if (!plan || !device_memory) return FLEET_ERROR_NULL;
@@ -6321,7 +6273,7 @@ fleet_status fleet_trace_init(fleet_trace *trace, const fleet_plan *plan,
     trace->records = header.records = d.records;
     header.first_step = d.first_step;
     header.workers = plan->total_workers;
-    status = fleet_device_clear(device_memory, fleeti_trace_size(trace), stream);
+    fleet_status status = fleet_device_clear(device_memory, fleeti_trace_size(trace), stream);
     if (!status) status = fleet_to_device(device_memory, &header, sizeof header, stream);
     if (status) memset(trace, 0, sizeof *trace);
     return status;

@@ -61,13 +61,12 @@ static fleet_status fleeti_empty_plan(const fleet_topology *t, fleet_schedule sc
     fleet_graph *g = fleet_graph_create(NULL);
     fleet_plan_desc d = fleet_plan_desc_default();
     fleet_etensor before;
-    fleet_status status;
-    uint32_t tasks = 0, group;
+    uint32_t tasks = 0;
     if (!g) return FLEET_ERROR_MEMORY;
     memset(&before, 0, sizeof before);
     for (uint32_t k = 0; k < t->chiplets && k < FLEET_MAX_CHIPLETS; k++)
         tasks += t->units[k] * per_worker;
-    group = per_worker > 1 ? 16 : tasks;
+    uint32_t group = per_worker > 1 ? 16 : tasks;
     d.topology = *t;
     d.schedule = schedule;
     for (uint32_t i = 0; i < FLEETI_EMPTY_GRIDS; i++) {
@@ -75,11 +74,10 @@ static fleet_status fleeti_empty_plan(const fleet_topology *t, fleet_schedule sc
             fleet_shape1(fleet_dim_of((int32_t)((tasks + group - 1) / group)));
         const fleet_map map = fleet_map1(fleet_axis(0, 1, 0, group));
         char name[2][24];
-        fleet_grid grid;
         snprintf(name[0], sizeof name[0], "empty %u", i);
         snprintf(name[1], sizeof name[1], "after %u", i);
-        grid = fleet_call_device(g, name[0], FLEETI_TILE_EMPTY,
-                                 fleet_shape1(fleet_dim_of((int32_t)tasks)), 0);
+        fleet_grid grid = fleet_call_device(g, name[0], FLEETI_TILE_EMPTY,
+                                            fleet_shape1(fleet_dim_of((int32_t)tasks)), 0);
         if (i) fleet_in_edge_map(g, grid, before, map);
         if (i + 1 == FLEETI_EMPTY_GRIDS) break;
         before = fleet_event_tensor(g, name[1], groups, FLEET_COUNT_DERIVED);
@@ -88,7 +86,7 @@ static fleet_status fleeti_empty_plan(const fleet_topology *t, fleet_schedule sc
     if (mixed)
         fleet_grid_schedule(g, fleet_call_device(g, "popped", FLEETI_TILE_EMPTY, fleet_shape0(), 0),
                             FLEET_SCHEDULE_DYNAMIC);
-    status = fleet_plan_build(g, &d, plan);
+    fleet_status status = fleet_plan_build(g, &d, plan);
     fleet_graph_destroy(g);
     return status;
 }
@@ -108,11 +106,10 @@ static fleet_status fleeti_step_ns(const fleet_plan *plan, const fleet_launch_de
     status = fleet_state_create(&state, &image, NULL, d->stream);
     for (uint32_t i = 0; i < 10 && !status; i++) {
         const uint64_t begun = fleeti_now_ns();
-        uint64_t took;
         launch.steps = i % 2 ? 3 * n : n;
         status = fleet_launch(&state, &launch, kernel, args);
         if (!status) status = fleet_state_wait(&state, d->stream);
-        took = fleeti_now_ns() - begun;
+        uint64_t took = fleeti_now_ns() - begun;
         if (took < least[i % 2]) least[i % 2] = took;
     }
     fleet_state_free(&state);
@@ -135,7 +132,7 @@ fleet_status fleet_calibrate(fleet_overheads *costs, const fleet_topology *t,
     out[1][0] = &found.mixed_task, out[1][1] = &found.mixed_hop;
     out[2][0] = &found.dynamic_task, out[2][1] = &found.dynamic_hop;
     for (uint32_t how = 0; how < 3; how++) {
-        double ns[3], task, hop;
+        double ns[3];
         for (uint32_t i = 0; i < 3; i++) {
             fleet_plan *plan = NULL;
             fleet_status status =
@@ -145,8 +142,8 @@ fleet_status fleet_calibrate(fleet_overheads *costs, const fleet_topology *t,
             fleet_plan_free(plan);
             if (status) return status;
         }
-        task = (ns[1] - ns[0]) / (8 * FLEETI_EMPTY_GRIDS);
-        hop = ns[2] / FLEETI_EMPTY_GRIDS - task;
+        double task = (ns[1] - ns[0]) / (8 * FLEETI_EMPTY_GRIDS);
+        double hop = ns[2] / FLEETI_EMPTY_GRIDS - task;
         *out[how][0] = (float)(task > 0 ? task : 0);
         *out[how][1] = (float)(hop > 0 ? hop : 0);
     }

@@ -428,7 +428,6 @@ FLEET_DEVICE fleet_tile_iterator fleet_tile_begin_slice(const fleet_linear *line
                                                         uint32_t workers)
 {
     fleet_linear l;
-    fleet_partition part;
     l.m = fleeti_uniform(linear->m), l.n = fleeti_uniform(linear->n);
     l.k = fleeti_uniform(linear->k);
     l.tile_m = fleeti_uniform(linear->tile_m), l.tile_n = fleeti_uniform(linear->tile_n);
@@ -436,7 +435,8 @@ FLEET_DEVICE fleet_tile_iterator fleet_tile_begin_slice(const fleet_linear *line
     l.element_bytes = fleeti_uniform(linear->element_bytes);
     l.split = fleeti_uniform(linear->split), l.traversal = fleeti_uniform(linear->traversal);
     l.window = fleeti_uniform(linear->window);
-    part = fleet_linear_partition(&l, fleeti_uniform(slice), fleeti_uniform(slices));
+    fleet_partition part =
+        fleet_linear_partition(&l, fleeti_uniform(slice), fleeti_uniform(slices));
     return fleet_tile_begin(&l, &part, fleeti_uniform(worker), fleeti_uniform(workers));
 }
 
@@ -514,8 +514,7 @@ static fleet_status fleeti_linear_check_numbers(const fleet_linear_desc *d, flee
         {"splits", d->splits, 0, 7},
         {"traversals", d->traversals, 0, 7},
     };
-    uint32_t i;
-    for (i = 0; i < sizeof field / sizeof field[0]; i++) {
+    for (uint32_t i = 0; i < sizeof field / sizeof field[0]; i++) {
         if (field[i].value >= field[i].min && field[i].value <= field[i].max) continue;
         fleeti_put(out, "%s is %lld, but must be %lld to %lld", field[i].name,
                    (long long)field[i].value, (long long)field[i].min, (long long)field[i].max);
@@ -562,14 +561,13 @@ static fleet_status fleeti_linear_check_chip(const fleet_linear_desc *d, const f
 {
     const uint64_t chunk = (uint64_t)(d->tile_k * d->element_bytes);
     const uint64_t min = (uint64_t)(d->tile_m + d->tile_n) * chunk;
-    uint32_t c, units;
     if (t->chiplets < 1 || t->chiplets > FLEET_MAX_CHIPLETS) {
         fleeti_put(out, "topology.chiplets is %u, but must be 1 to %d", t->chiplets,
                    FLEET_MAX_CHIPLETS);
         return FLEET_ERROR_TOPOLOGY;
     }
-    units = t->units[0];
-    for (c = 1; c < t->chiplets; c++)
+    uint32_t units = t->units[0];
+    for (uint32_t c = 1; c < t->chiplets; c++)
         if (t->units[c] < units) units = t->units[c];
     if (!units || !t->l2_bytes) {
         fleeti_put(out, units ? "topology.l2_bytes is 0" : "topology.units of a chiplet is 0");
@@ -646,36 +644,35 @@ static void fleeti_linear_predict(const fleet_linear_desc *d, const fleet_topolo
     const int cu = plan->level == FLEET_LEVEL_CU;
     const double size = l->element_bytes, output = (double)l->m * l->n;
     double requested = 0, weights[FLEET_MAX_CHIPLETS] = {0}, activations[FLEET_MAX_CHIPLETS] = {0};
-    double flops[FLEET_MAX_CHIPLETS] = {0}, longest = 0, partial = 0, rate, units = 0, hbm;
-    uint32_t s, c, working = 0;
+    double flops[FLEET_MAX_CHIPLETS] = {0}, longest = 0, partial = 0, units = 0;
+    uint32_t c, working = 0;
     plan->weight_bytes = (uint64_t)l->k * l->n * l->element_bytes;
     plan->activation_bytes = (uint64_t)l->m * l->k * l->element_bytes;
     plan->fits_l2 = 1;
     plan->fits_llc = plan->weight_bytes + plan->activation_bytes <= plan->llc_bytes;
-    for (s = 0; s < plan->slices; s++) {
+    for (uint32_t s = 0; s < plan->slices; s++) {
         const fleet_partition p = fleet_linear_partition(l, s, plan->slices);
         const double over = cu ? plan->chiplets : 1, tiles = (double)p.m_tiles * p.n_tiles;
         const uint32_t k = p.k < l->tile_k ? p.k : l->tile_k;
         const uint64_t end = (uint64_t)(p.first_n + p.n_tiles) * l->tile_n;
-        double rows = (double)p.m_tiles * l->tile_m, columns, mine, held;
-        fleeti_sharing share;
+        double rows = (double)p.m_tiles * l->tile_m;
         if (!p.m_tiles || !p.n_tiles || !p.k) continue;
         working++, c = s % plan->chiplets;
-        columns = (double)((end < l->n ? end : l->n) - (uint64_t)p.first_n * l->tile_n);
+        double columns = (double)((end < l->n ? end : l->n) - (uint64_t)p.first_n * l->tile_n);
         if (p.first_m + (p.m_tiles - 1) * p.step_m + 1 == plan->m_tiles)
             rows -= (double)((uint64_t)plan->m_tiles * l->tile_m - l->m);
-        share = fleeti_linear_sharing(plan, &p);
+        fleeti_sharing share = fleeti_linear_sharing(plan, &p);
         if (share.in_flight_bytes > plan->in_flight_bytes)
             plan->in_flight_bytes = share.in_flight_bytes;
         if (share.in_flight_bytes > plan->l2_budget_bytes) plan->fits_l2 = 0;
         /* A chiplet reads all columns, unless each row of CU-tasks goes to another chiplet. */
-        mine = columns * fleeti_clamp_double(p.m_tiles / over, 0, 1);
+        double mine = columns * fleeti_clamp_double(p.m_tiles / over, 0, 1);
         if (fleeti_ceil(mine * k * size) > plan->window_bytes)
             plan->window_bytes = fleeti_ceil(mine * k * size);
         weights[c] += mine * p.k * size;
         requested += columns * p.k * size * p.m_tiles;
         plan->l2_weight_bytes += columns * p.k * size * p.m_tiles / share.rows;
-        held = rows * p.k * size;
+        double held = rows * p.k * size;
         if (held + (double)share.in_flight_bytes > (double)plan->l2_budget_bytes)
             held *= p.n_tiles / share.columns;
         else
@@ -702,8 +699,8 @@ static void fleeti_linear_predict(const fleet_linear_desc *d, const fleet_topolo
         2 * partial + (d->fused_columns ? (double)l->m * (double)d->fused_columns : output) * size;
     if (d->fused_columns) plan->saved_bytes += 2 * output * size;
     if (d->fused_input) plan->saved_bytes += 2 * (double)plan->activation_bytes;
-    rate = d->rates.flop_per_s[d->element_bytes / 2];
-    hbm = plan->hbm_weight_bytes + plan->hbm_activation_bytes + plan->hbm_output_bytes;
+    double rate = d->rates.flop_per_s[d->element_bytes / 2];
+    double hbm = plan->hbm_weight_bytes + plan->hbm_activation_bytes + plan->hbm_output_bytes;
     plan->flops = 2 * output * l->k;
     plan->intensity = 2 * l->m / size / (1 - plan->hit_rate);
     plan->ridge = rate / d->rates.hbm_bytes_per_s;
@@ -746,9 +743,9 @@ static fleet_linear_plan fleeti_linear_best_traversal(const fleet_linear_desc *d
                                                       const fleet_linear_plan *base)
 {
     fleet_linear_plan best = *base;
-    uint32_t traversals = d->traversals ? d->traversals : 7, traversal, window, found = 0;
+    uint32_t traversals = d->traversals ? d->traversals : 7, found = 0;
     if (d->window) traversals = 1u << FLEET_TRAVERSAL_WINDOWED;
-    for (traversal = 0; traversal <= FLEET_TRAVERSAL_WINDOWED; traversal++) {
+    for (uint32_t traversal = 0; traversal <= FLEET_TRAVERSAL_WINDOWED; traversal++) {
         const int windowed = traversal == FLEET_TRAVERSAL_WINDOWED;
         uint32_t first = windowed ? 1 : 0, last = first;
         if (!(traversals >> traversal & 1u)) continue;
@@ -756,7 +753,7 @@ static fleet_linear_plan fleeti_linear_best_traversal(const fleet_linear_desc *d
             first = last = (uint32_t)d->window;
         else if (windowed)
             last = base->n_tiles < FLEETI_LINEAR_WINDOWS ? base->n_tiles : FLEETI_LINEAR_WINDOWS;
-        for (window = first; window <= last; window++) {
+        for (uint32_t window = first; window <= last; window++) {
             fleet_linear_plan one = *base;
             one.linear.traversal = traversal;
             one.linear.window = window;
@@ -820,7 +817,6 @@ static void fleeti_linear_explain(fleet_linear_plan *plan, const fleet_linear_pl
                                   const uint32_t *tried, uint32_t chosen)
 {
     fleeti_text out = fleeti_text_at(plan->why, sizeof plan->why);
-    uint32_t i;
     if (plan->level == FLEET_LEVEL_CU)
         fleeti_put(&out, "%llu CU-tasks", (unsigned long long)fleeti_linear_tasks(plan));
     else
@@ -836,7 +832,7 @@ static void fleeti_linear_explain(fleet_linear_plan *plan, const fleet_linear_pl
         fleeti_put(&out, ": one row of tiles, every weight is used once");
     else
         fleeti_put(&out, ": a fetch of weights serves %.1f tiles", 1 / (1 - plan->hit_rate));
-    for (i = 0; i < 4; i++)
+    for (uint32_t i = 0; i < 4; i++)
         if (tried[i] && i != chosen) fleeti_linear_compare(&out, plan, &best[i]);
 }
 
@@ -844,13 +840,12 @@ fleet_status fleet_linear_choose(const fleet_linear_desc *desc, const fleet_topo
                                  fleet_linear_plan *plan)
 {
     fleet_linear_plan base, best[4]; /* of split N, M, K of chiplet-tasks, and of CU-tasks */
-    uint32_t tried[4] = {0, 0, 0, 0}, levels, i, chosen = 4;
+    uint32_t tried[4] = {0, 0, 0, 0}, chosen = 4;
     fleet_status status = FLEET_ERROR_NULL;
-    fleeti_text out;
     if (!plan) return status;
     memset(plan, 0, sizeof *plan);
     memset(&base, 0, sizeof base);
-    out = fleeti_text_at(plan->why, sizeof plan->why);
+    fleeti_text out = fleeti_text_at(plan->why, sizeof plan->why);
     if (!desc || !topology)
         fleeti_put(&out, "%s is null", desc ? "topology" : "desc");
     else
@@ -864,9 +859,9 @@ fleet_status fleet_linear_choose(const fleet_linear_desc *desc, const fleet_topo
     base.linear.element_bytes = (uint32_t)desc->element_bytes;
     base.m_tiles = fleet_linear_m_tiles(&base.linear);
     base.n_tiles = fleet_linear_n_tiles(&base.linear);
-    levels = desc->levels ? desc->levels : 1u << FLEET_LEVEL_CU | 1u << FLEET_LEVEL_DEVICE;
+    uint32_t levels = desc->levels ? desc->levels : 1u << FLEET_LEVEL_CU | 1u << FLEET_LEVEL_DEVICE;
     if (desc->splits || desc->slices) levels = 1u << FLEET_LEVEL_DEVICE;
-    for (i = 0; i < 4; i++) {
+    for (uint32_t i = 0; i < 4; i++) {
         const uint32_t level = i < 3 ? FLEET_LEVEL_DEVICE : FLEET_LEVEL_CU;
         if (!(levels >> level & 1u) || (desc->splits && !(desc->splits >> i & 1u))) continue;
         base.level = level;
@@ -918,11 +913,10 @@ static void fleeti_linear_report_cuts(const fleet_linear_plan *plans, const char
 {
     double weights = 0, mine = 0, llc = 0;
     uint64_t standard = 0, tasks = 0;
-    uint32_t i;
     fleeti_put(out, "\n%-16s %22s %9s %9s %9s %10s %9s %6s %6s %9s %6s\n", "operator", "m x n x k",
                "weights", "/chiplet", "L2 window", "fits LLC", "CU-tasks", "tasks", "split", "walk",
                "window");
-    for (i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         const fleet_linear_plan *p = &plans[i];
         char shape[48], window[16] = "-";
         fleeti_put_operator(out, names, i);
@@ -960,11 +954,10 @@ static void fleeti_linear_report_costs(const fleet_linear_plan *plans, const cha
                                        uint32_t count, fleeti_text *out)
 {
     double sum[6] = {0}, flops = 0, us = 0;
-    uint32_t i, k;
     fleeti_put(out, "\n%-16s %6s %9s %9s %9s %9s %9s %9s %10s %8s %8s %10s\n", "operator", "hit",
                "into L2s", "HBM", "weights", "activat.", "outputs", "saved", "eff.FLOP/B", "FLOP/B",
                "bound", "us");
-    for (i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         const fleet_linear_plan *p = &plans[i];
         const double bytes[6] = {fleeti_linear_l2_bytes(p), fleeti_linear_hbm_bytes(p),
                                  p->hbm_weight_bytes,       p->hbm_activation_bytes,
@@ -972,7 +965,7 @@ static void fleeti_linear_report_costs(const fleet_linear_plan *plans, const cha
         if (!p->slices) continue;
         fleeti_put_operator(out, names, i);
         fleeti_put(out, " %5.1f%%", 100 * p->hit_rate);
-        for (k = 0; k < 6; k++) {
+        for (uint32_t k = 0; k < 6; k++) {
             fleeti_put_column(out, 9, bytes[k]);
             sum[k] += bytes[k];
         }
@@ -982,7 +975,7 @@ static void fleeti_linear_report_costs(const fleet_linear_plan *plans, const cha
         us += p->us;
     }
     fleeti_put(out, "%-16s %6s", "total", "");
-    for (k = 0; k < 6; k++) fleeti_put_column(out, 9, sum[k]);
+    for (uint32_t k = 0; k < 6; k++) fleeti_put_column(out, 9, sum[k]);
     fleeti_put(out, " %10s %8.1f %8s %10.2f\n", "", sum[1] > 0 ? flops / sum[1] : 0, "", us);
 }
 
@@ -990,10 +983,9 @@ size_t fleet_linear_report(const fleet_linear_plan *plans, const char *const *na
                            char *text, size_t bytes)
 {
     fleeti_text out = fleeti_text_at(text, bytes);
-    uint32_t i;
     if (!plans) count = 0;
     fleeti_put(&out, "linear layers: %u operator%s", count, count == 1 ? "" : "s");
-    for (i = 0; i < count; i++) { /* the chip is the same in all plans */
+    for (uint32_t i = 0; i < count; i++) { /* the chip is the same in all plans */
         if (!plans[i].slices) continue;
         fleeti_put(&out, ", %u chiplets of %u workers, ridge %.0f FLOP/B", plans[i].chiplets,
                    plans[i].workers, plans[i].ridge);
@@ -1002,7 +994,7 @@ size_t fleet_linear_report(const fleet_linear_plan *plans, const char *const *na
     fleeti_put(&out, "\n");
     fleeti_linear_report_cuts(plans, names, count, &out);
     fleeti_linear_report_costs(plans, names, count, &out);
-    for (i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         fleeti_put(&out, i ? "" : "\n");
         fleeti_put_operator(&out, names, i);
         fleeti_put(&out, " %s\n", plans[i].why);

@@ -1063,11 +1063,11 @@ FLEET_HOST_DEVICE fleet_status fleet_pages_insert(fleet_pages *p, fleet_admissio
                                                   const uint32_t *tokens)
 {
     fleeti_page *it = fleeti_pages_at(p, page);
-    uint32_t bucket, length, same;
+    uint32_t length;
     if (page >= p->pages || !it->references || it->key) return FLEET_ERROR_ARGUMENT;
     if (a->key == FLEETI_PAGES_NO_KEY) return FLEET_OK;
-    bucket = fleeti_pages_hash(p, a->key, tokens);
-    same = fleeti_pages_find(p, a->key, tokens, bucket, &length);
+    uint32_t bucket = fleeti_pages_hash(p, a->key, tokens);
+    uint32_t same = fleeti_pages_find(p, a->key, tokens, bucket, &length);
     if (same != FLEET_PAGES_NONE) {
         a->key = fleeti_pages_at(p, same)->key;
     } else if (length >= FLEETI_PAGES_CHAIN) {
@@ -1382,7 +1382,7 @@ FLEETI_OUTLINED void fleeti_yield(fleet_table *t, uint32_t slot, const fleeti_re
 {
     fleet_slot *s = t->slots + (slot == FLEET_NONE ? 0 : slot);
     fleet_status status = FLEET_OK;
-    uint32_t ends = 0, waits;
+    uint32_t ends = 0;
     if (slot != FLEET_NONE && (s->flags & FLEET_SLOT_CANCELLED)) slot = FLEET_NONE;
     if (slot != FLEET_NONE) {
         const fleeti_result got = *result;
@@ -1400,7 +1400,7 @@ FLEETI_OUTLINED void fleeti_yield(fleet_table *t, uint32_t slot, const fleeti_re
     FLEETI_ONE_BY_ONE(ending, ends) fleeti_end(t, slot, status);
     fleeti_send(t, slot, now);
     /* Where the host does not read, only this request waits, and takes no place in the batch. */
-    waits = slot != FLEET_NONE && (s->flags & FLEET_SLOT_UNSENT);
+    uint32_t waits = slot != FLEET_NONE && (s->flags & FLEET_SLOT_UNSENT);
     FLEETI_ONE_BY_ONE(waiting, waits) fleet_table_evict(t, slot);
 }
 
@@ -1484,9 +1484,9 @@ FLEETI_OUTLINED void fleeti_take_in(fleet_table *t, uint64_t now)
        Cancels are read before the ring: a request whose cancel is counted here was submitted
        before, and is in the ring. */
     const uint32_t changes = fleeti_first(fleet_load_acquire_system(&desk->changes.word));
-    uint32_t cancels, n;
+    uint32_t n;
     if (changes == t->changes) return;
-    cancels = fleeti_first(fleet_load_acquire_system(&desk->cancels.word));
+    uint32_t cancels = fleeti_first(fleet_load_acquire_system(&desk->cancels.word));
     /* What lane 0 has acquired comes before what the other lanes load, as in fleeti_await_pool. */
     fleet_wave_barrier();
     /* bounded by the entries of the table: none becomes free meanwhile */
@@ -1729,19 +1729,17 @@ FLEET_DEVICE uint32_t fleeti_agent_defers(const fleet_table *t, fleet_work high,
 FLEET_DEVICE uint32_t fleeti_agent_defers_prefill(const fleet_table *t, uint32_t slot)
 {
     uint32_t rows;
-    fleet_work high;
     if (t->desc.pools != 2) return 0;
-    high = fleeti_decode_work(t, FLEET_REACTIVE, &rows);
+    fleet_work high = fleeti_decode_work(t, FLEET_REACTIVE, &rows);
     return rows && fleeti_agent_defers(t, high, fleeti_chunk_work(t, slot));
 }
 FLEET_DEVICE uint32_t fleeti_agent_defers_decode(const fleet_table *t)
 {
     uint32_t rows;
-    fleet_work low;
     const uint32_t open = t->pool[0].open;
     const fleet_batch *b = fleeti_batch_of(t, 0, open ? open - 1 : 0);
     if (t->desc.pools != 2 || !open) return 0;
-    low = fleeti_decode_work(t, FLEET_PROACTIVE, &rows);
+    fleet_work low = fleeti_decode_work(t, FLEET_PROACTIVE, &rows);
     return rows && b->chunk_rows && b->chunk_class == FLEET_REACTIVE &&
            fleeti_agent_defers(t, fleeti_chunk_work(t, b->chunk.slot), low);
 }
@@ -1820,15 +1818,14 @@ FLEETI_OUTLINED uint32_t fleeti_agent_fits(const fleet_table *t, uint32_t chunk,
 {
     const fleet_server_desc *d = &t->desc;
     const uint32_t first = c->reactive + c->aged, mixed_rows = d->mixed_rows ? d->mixed_rows : 3;
-    uint32_t rows = 0, position = 0, beside;
-    float alone;
+    uint32_t rows = 0, position = 0;
     if (chunk != FLEET_NONE) {
         rows = fleeti_chunk_rows(t, t->slots + chunk);
         position = t->slots[chunk].prefilled;
     }
-    beside = rows && t->slots[chunk].priority == FLEET_REACTIVE;
-    alone = fleet_roofline_ns(&d->roofline,
-                              fleeti_iteration_work(d, first, c->first_context, rows, position));
+    uint32_t beside = rows && t->slots[chunk].priority == FLEET_REACTIVE;
+    float alone = fleet_roofline_ns(
+        &d->roofline, fleeti_iteration_work(d, first, c->first_context, rows, position));
     if (d->mixed_rows || !(alone > 0))
         return !c->reactive || !c->proactive || c->reactive + c->proactive <= mixed_rows;
     if (!c->proactive || !(c->reactive || beside)) return 1;
@@ -1864,7 +1861,6 @@ FLEETI_OUTLINED uint32_t fleeti_agent_victim(const fleet_table *t)
    ones keep their pages. */
 FLEET_DEVICE void fleeti_agent_decode(fleet_table *t, uint32_t pool, uint32_t chunk)
 {
-    fleeti_crowd crowd;
     uint32_t i;
     (void)pool;
     /* bounded by the requests: each joins, or one gives way to it */
@@ -1883,7 +1879,7 @@ FLEET_DEVICE void fleeti_agent_decode(fleet_table *t, uint32_t pool, uint32_t ch
         return;
     }
     if (!fleeti_count_in(t, FLEET_PHASE_DECODE, FLEETI_PROACTIVE)) return;
-    crowd = fleeti_crowd_of(t);
+    fleeti_crowd crowd = fleeti_crowd_of(t);
     /* bounded by the rows */
     while (!fleeti_agent_fits(t, chunk, &crowd) && (i = fleeti_agent_victim(t)) != FLEET_NONE) {
         fleet_table_evict(t, i);
@@ -1979,12 +1975,12 @@ FLEET_DEVICE uint32_t fleeti_pool_runs(const fleet_table *t, uint32_t pool)
 /* By all lanes of the first wave. */
 FLEET_DEVICE uint32_t fleeti_turn_begin(const fleet_ctx *ctx, fleet_table *t, uint32_t pool)
 {
-    uint32_t status, turn = 0;
+    uint32_t turn = 0;
     if (t->desc.pools == 1) return FLEET_OK;
     if (fleet_lane() == 0) turn = fleeti_rmw_device(&t->pools.turns.word, 1);
     turn = fleeti_first(turn);
     /* Acquires all that the other pool's last boundary has left (edge 36). */
-    status = fleeti_tile_awaits(ctx, &t->pools.turn.word, turn, 0);
+    uint32_t status = fleeti_tile_awaits(ctx, &t->pools.turn.word, turn, 0);
     if (!status && fleet_lane() == 0)
         t->pools.turn_number = turn, t->pools.ran = fleeti_pool_runs(t, pool);
     return status;
@@ -2172,12 +2168,10 @@ FLEETI_OUTLINED void fleeti_close(fleet_table *t, uint32_t pool, uint64_t now)
 {
     fleeti_pool *p = &t->pool[pool];
     const uint32_t open = p->open, lane = fleet_lane();
-    const fleet_batch *b;
-    const fleet_row *rows;
     uint32_t yields = 0;
     if (!open) return;
-    b = fleeti_batch_of(t, pool, open - 1);
-    rows = fleeti_decode_rows((fleet_batch *)(uintptr_t)b);
+    const fleet_batch *b = fleeti_batch_of(t, pool, open - 1);
+    const fleet_row *rows = fleeti_decode_rows((fleet_batch *)(uintptr_t)b);
     fleet_wave_barrier(); /* all lanes have read `open` */
     if (lane == 0) {
         p->open = 0;
@@ -2343,7 +2337,6 @@ FLEET_DEVICE uint32_t fleeti_boundary_decodes(const fleet_table *t, uint32_t poo
 FLEETI_OUTLINED void fleeti_boundary_compose(fleet_table *t, uint32_t pool, uint32_t chunk,
                                              uint32_t decodes, fleet_batch *b)
 {
-    float predicted;
     fleet_wave_barrier(); /* the slots, and the empty batch, are as the first lane has left them */
     if (fleet_lane() == 0 && chunk != FLEET_NONE) fleeti_compose_chunk(t, chunk, b);
     fleet_wave_barrier();
@@ -2353,7 +2346,7 @@ FLEETI_OUTLINED void fleeti_boundary_compose(fleet_table *t, uint32_t pool, uint
     for (uint32_t i = fleet_lane(); i <= t->desc.decode_rows; i += fleet_wave_size())
         if (i < b->decode_rows || i == t->desc.decode_rows)
             fleeti_result_of(t, pool, i)->result = 0;
-    predicted = fleeti_predict(t, b);
+    float predicted = fleeti_predict(t, b);
     if (fleet_lane() == 0)
         b->predicted_ns = predicted > 0 && predicted < 4e9f ? (uint32_t)predicted : 0;
 }
@@ -2911,11 +2904,9 @@ static fleet_status fleeti_server_start(fleet_server *s, fleet_stream stream)
 {
     fleeti_server_layout l;
     char *table_bytes, *device = (char *)(void *)s->table, *host = (char *)(void *)s->desk_device;
-    fleet_table *t;
-    fleet_status status;
     fleeti_lay_out_server(&l, &s->desc);
     if (!(table_bytes = (char *)calloc(1, l.bytes))) return FLEET_ERROR_MEMORY;
-    t = (fleet_table *)(void *)table_bytes;
+    fleet_table *t = (fleet_table *)(void *)table_bytes;
     t->desc = s->desc;
     t->slots = (fleet_slot *)(void *)(device + l.slots);
     t->prompts = (uint32_t *)(void *)(device + l.prompts);
@@ -2946,8 +2937,8 @@ static fleet_status fleeti_server_start(fleet_server *s, fleet_stream stream)
     t->events = fleeti_device_end(
         s, &s->desk->events,
         __atomic_load_n(fleeti_message_position(&s->desk->events, 1), __ATOMIC_ACQUIRE));
-    status = fleet_pages_init((fleet_pages *)(void *)(table_bytes + l.pages), s->desc.pages,
-                              s->desc.page_tokens);
+    fleet_status status = fleet_pages_init((fleet_pages *)(void *)(table_bytes + l.pages),
+                                           s->desc.pages, s->desc.page_tokens);
     if (!status) status = fleet_to_device(s->table, table_bytes, l.bytes, stream);
     if (!status) status = fleet_stream_wait(stream);
     free(table_bytes);
@@ -2975,12 +2966,12 @@ static fleet_status fleeti_server_desk(fleet_server *s)
     char *at = (char *)(void *)s->desk;
     uint64_t any = fleeti_now_ns() ^ (uint64_t)(uintptr_t)at << 16;
     fleet_ring device;
-    fleet_status status;
     fleeti_lay_out_server(&l, &s->desc);
     memset(at, 0, l.host_bytes);
     s->desk->changes.word = s->desk->cancels.word = FLEETI_TEST_START;
-    status = fleet_ring_init(&s->desk->submissions, &device, at + l.submissions, at + l.submissions,
-                             l.submission_slots, sizeof(fleeti_submission));
+    fleet_status status =
+        fleet_ring_init(&s->desk->submissions, &device, at + l.submissions, at + l.submissions,
+                        l.submission_slots, sizeof(fleeti_submission));
     if (!status)
         status = fleet_ring_init(&s->desk->events, &device, at + l.events, at + l.events,
                                  l.event_slots, sizeof(fleeti_notice));
@@ -2998,7 +2989,6 @@ fleet_status fleet_server_init(fleet_server *s, const fleet_server_desc *desc, v
                                void *pinned, void *pinned_device, fleet_stream stream)
 {
     const fleet_server_desc d = fleeti_complete_server(desc);
-    fleet_status status;
     if (!s) return FLEET_ERROR_NULL;
     memset(s, 0, sizeof *s);
     if (!device_memory || !pinned || !pinned_device) return FLEET_ERROR_NULL;
@@ -3007,7 +2997,7 @@ fleet_status fleet_server_init(fleet_server *s, const fleet_server_desc *desc, v
     s->table = (fleet_table *)device_memory;
     s->desk = (fleeti_desk *)pinned;
     s->desk_device = (fleeti_desk *)pinned_device;
-    status = fleeti_server_desk(s);
+    fleet_status status = fleeti_server_desk(s);
     if (!status) status = fleeti_server_start(s, stream);
     if (status) memset(s, 0, sizeof *s);
     return status;
@@ -3018,12 +3008,11 @@ fleet_status fleet_server_create(fleet_server *s, const fleet_server_desc *desc,
 {
     const fleet_server_desc d = fleeti_complete_server(desc);
     void *device = NULL, *pinned = NULL, *pinned_device = NULL;
-    fleet_status status;
     if (!s) return FLEET_ERROR_NULL;
     memset(s, 0, sizeof *s);
     if ((s->field = fleeti_refused_field(&d, &s->fits)) != NULL) return FLEET_ERROR_ARGUMENT;
-    status = fleeti_memory_alloc(fleet_server_bytes(desc), fleet_server_host_bytes(desc), &device,
-                                 &pinned, &pinned_device);
+    fleet_status status = fleeti_memory_alloc(
+        fleet_server_bytes(desc), fleet_server_host_bytes(desc), &device, &pinned, &pinned_device);
     if (status) return status;
     if ((status = fleet_server_init(s, desc, device, pinned, pinned_device, stream)))
         fleeti_memory_free(device, pinned);
@@ -3124,11 +3113,9 @@ static uint64_t fleeti_request_id(uint32_t slot, uint32_t generation)
 static fleeti_desk_slot *fleeti_slot_of_id(const fleet_server *s, uint64_t id)
 {
     const uint32_t slot = (uint32_t)id - 1;
-    fleeti_desk_slot *desk;
-    uint64_t state;
     if (!s || !s->desk || slot >= s->desc.requests) return NULL;
-    desk = fleeti_desk_slots(s) + slot;
-    state = __atomic_load_n(&desk->state, __ATOMIC_ACQUIRE);
+    fleeti_desk_slot *desk = fleeti_desk_slots(s) + slot;
+    uint64_t state = __atomic_load_n(&desk->state, __ATOMIC_ACQUIRE);
     return state >> 32 == id >> 32 && fleeti_desk_phase(state) > FLEETI_DESK_HELD ? desk : NULL;
 }
 
@@ -3143,7 +3130,6 @@ static void fleeti_desk_changed(fleet_server *s, uint32_t cancels)
 fleet_status fleet_server_submit(fleet_server *s, const fleet_request *r, fleet_ticket *ticket)
 {
     fleeti_submission m;
-    fleeti_desk_slot *desk;
     fleet_status status;
     uint32_t generation;
     if (!ticket) return FLEET_ERROR_NULL;
@@ -3159,7 +3145,7 @@ fleet_status fleet_server_submit(fleet_server *s, const fleet_request *r, fleet_
         return FLEET_ERROR_ABORTED;
     m.slot = fleeti_take_slot(s, r->priority, &generation);
     if (m.slot == FLEET_NONE) return FLEET_ERROR_BUSY;
-    desk = fleeti_desk_slots(s) + m.slot;
+    fleeti_desk_slot *desk = fleeti_desk_slots(s) + m.slot;
     m.generation = generation, m.priority = (uint32_t)r->priority;
     m.prompt_tokens = r->prompt_tokens, m.max_tokens = r->max_tokens;
     if (s->desc.words) memcpy(fleeti_host_prompt(s, m.slot), r->words, (size_t)s->desc.words * 4);
@@ -3187,9 +3173,8 @@ fleet_status fleet_server_submit(fleet_server *s, const fleet_request *r, fleet_
 fleet_status fleet_server_cancel(fleet_server *s, uint64_t id)
 {
     fleeti_desk_slot *desk = fleeti_slot_of_id(s, id);
-    uint32_t was;
     if (!desk) return FLEET_ERROR_GONE;
-    was = __atomic_load_n(&desk->cancelled, __ATOMIC_RELAXED);
+    uint32_t was = __atomic_load_n(&desk->cancelled, __ATOMIC_RELAXED);
     /* Generations only grow, by steps that wrap: a late cancel does not undo that of a newer
        request. */
     while ((int32_t)(was - (uint32_t)(id >> 32)) < 0)
@@ -3215,13 +3200,11 @@ void fleet_server_stop(fleet_server *s, uint32_t drain)
 
 void fleet_server_ended(fleet_server *s, fleet_status status)
 {
-    const fleet_ring *events;
-    uint64_t n;
     if (!s || !s->desk) return;
-    events = &s->desk->events;
+    const fleet_ring *events = &s->desk->events;
     __atomic_fetch_add(&s->desk->ending, 1, __ATOMIC_SEQ_CST); /* no reset until this has ended */
     /* The requests whose last event is in the ring, or was popped before (fleet_server_poll). */
-    n = __atomic_load_n(fleeti_message_position(&s->desk->events, 1), __ATOMIC_ACQUIRE);
+    uint64_t n = __atomic_load_n(fleeti_message_position(&s->desk->events, 1), __ATOMIC_ACQUIRE);
     for (;; n++) {
         const uint32_t *slot = fleeti_message_slot(events, (uint32_t)n);
         fleeti_notice notice;
@@ -3271,12 +3254,11 @@ uint32_t fleet_server_poll(fleet_server *s, fleet_server_event *event)
 {
     fleeti_notice n;
     uint64_t number;
-    uint32_t ended;
     if (!event) return 0;
     memset(event, 0, sizeof *event);
     if (!s || !s->desk) return 0;
     /* Acquires all events of a launch that has ended. */
-    ended = __atomic_load_n(&s->desk->ended, __ATOMIC_ACQUIRE);
+    uint32_t ended = __atomic_load_n(&s->desk->ended, __ATOMIC_ACQUIRE);
     do {
         if (!fleeti_message_read(&s->desk->events, &number, &n))
             return ended ? fleeti_poll_left(s, event) : 0;
@@ -3297,13 +3279,11 @@ uint32_t fleet_server_poll(fleet_server *s, fleet_server_event *event)
 fleet_status fleet_server_release(fleet_server *s, const fleet_server_event *event)
 {
     fleeti_desk_slot *desk;
-    uint32_t tokens;
-    uint64_t was;
     if (!s || !event) return FLEET_ERROR_NULL;
     if (event->kind != FLEET_EVENT_TOKEN) return FLEET_OK;
     if (!(desk = fleeti_slot_of_id(s, event->id))) return FLEET_ERROR_GONE;
-    tokens = fleeti_desk_tokens(__atomic_load_n(&desk->state, __ATOMIC_RELAXED));
-    was = __atomic_load_n(&desk->released, __ATOMIC_RELAXED);
+    uint32_t tokens = fleeti_desk_tokens(__atomic_load_n(&desk->state, __ATOMIC_RELAXED));
+    uint64_t was = __atomic_load_n(&desk->released, __ATOMIC_RELAXED);
     /* The generation is in the word: a late release gives no room to a newer request. Pair:
        fleeti_send. */
     do {
@@ -3319,9 +3299,9 @@ fleet_status fleet_server_release(fleet_server *s, const fleet_server_event *eve
 fleet_status fleet_server_reset(fleet_server *s, fleet_stream stream)
 {
     fleet_status status = FLEET_ERROR_BUSY;
-    uint32_t held = 0, n;
+    uint32_t held = 0;
     if (!s || !s->desk) return FLEET_ERROR_NULL;
-    n = __atomic_load_n(&s->desk->ending, __ATOMIC_SEQ_CST) ? 0 : s->desc.requests;
+    uint32_t n = __atomic_load_n(&s->desk->ending, __ATOMIC_SEQ_CST) ? 0 : s->desc.requests;
     /* No other thread has a slot, and none gets one meanwhile. */
     for (; held < n; held++) {
         uint64_t *state = &fleeti_desk_slots(s)[held].state;
@@ -3347,11 +3327,10 @@ fleet_status fleet_server_reset(fleet_server *s, fleet_stream stream)
 
 void fleet_server_stats_read(const fleet_server *s, fleet_server_stats *stats)
 {
-    const uint32_t *words;
     if (!stats) return;
     memset(stats, 0, sizeof *stats);
     if (!s || !s->desk) return;
-    words = &s->desk->stats[0].word;
+    const uint32_t *words = &s->desk->stats[0].word;
     for (uint32_t i = 0; i < sizeof *stats / 4; i++)
         ((uint32_t *)(void *)stats)[i] = __atomic_load_n(words + i, __ATOMIC_RELAXED);
 }

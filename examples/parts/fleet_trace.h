@@ -460,16 +460,14 @@ static fleet_status fleeti_cut_circles(fleet_trace_log *log)
 fleet_status fleet_trace_read(fleet_trace_log *log, const fleet_trace *trace, fleet_stream stream)
 {
     fleeti_log_arrivals arrivals;
-    fleet_status status;
-    char *memory;
     if (!log) return FLEET_ERROR_NULL;
     memset(log, 0, sizeof *log);
     if (!trace || !trace->device) return FLEET_ERROR_NULL;
     memset(&arrivals, 0, sizeof arrivals);
-    memory = (char *)FLEET_MALLOC(fleeti_trace_size(trace));
+    char *memory = (char *)FLEET_MALLOC(fleeti_trace_size(trace));
     if (!memory) return FLEET_ERROR_MEMORY;
     /* After the kernels on the stream. Pair: the records of fleeti_trace_notified (edge 17). */
-    status = fleet_to_host(memory, trace->device, fleeti_trace_size(trace), stream);
+    fleet_status status = fleet_to_host(memory, trace->device, fleeti_trace_size(trace), stream);
     if (!status) status = fleeti_log_tasks(log, trace, memory);
     FLEET_FREE(memory);
     if (!status) {
@@ -732,9 +730,8 @@ size_t fleet_trace_report(const fleet_trace_log *log, uint32_t first_step, uint3
                           char *text, size_t bytes)
 {
     fleeti_text out = fleeti_text_at(text, bytes);
-    fleeti_view v;
     if (!log || !log->plan) return 0;
-    v = fleeti_view_of(log, first_step, steps);
+    fleeti_view v = fleeti_view_of(log, first_step, steps);
     fleeti_put_view(&out, &v);
     fleeti_put(&out, "\n");
     if (v.last == FLEET_TRACE_NONE) return out.length;
@@ -792,9 +789,8 @@ size_t fleet_trace_json(const fleet_trace_log *log, uint32_t first_step, uint32_
 {
     fleeti_text out = fleeti_text_at(text, bytes);
     const char *comma = "";
-    fleeti_view v;
     if (!log || !log->plan) return 0;
-    v = fleeti_view_of(log, first_step, steps);
+    fleeti_view v = fleeti_view_of(log, first_step, steps);
     fleeti_put(&out,
                "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"dropped\":%llu},\n"
                "\"traceEvents\":[\n",

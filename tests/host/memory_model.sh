@@ -107,13 +107,13 @@ bug "the last of a chiplet is one too early" $device \
 bug "add_acq_rel_device: no drain" $device \
     'fleeti_drain();
     fleeti_write_back_device();
-    old' 'if (!@) fleeti_drain();
+    uint32_t old' 'if (!@) fleeti_drain();
     fleeti_write_back_device();
-    old'
+    uint32_t old'
 bug "add_acq_rel_device: no release" $device \
     'fleeti_write_back_device();
-    old' 'if (!@) fleeti_write_back_device();
-    old'
+    uint32_t old' 'if (!@) fleeti_write_back_device();
+    uint32_t old'
 bug "add_acq_rel_device: no acquire" $device \
     'old = fleeti_rmw_device(at, value);
     fleeti_invalidate_device();' 'old = fleeti_rmw_device(at, value);
