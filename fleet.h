@@ -102,7 +102,7 @@ FLEET_C_BEGIN
 
 /* ==== >>public: graph, maps, plan, reports ==================================================== */
 
-/* ---- limits ---------------------------------------------------------------------------------- */
+/* ---- limits ---- */
 
 #define FLEET_MAX_RANK 6      /* axes of a task grid or an event tensor */
 #define FLEET_MAX_CHIPLETS 32 /* chiplets of one plan: those of a topology, times its ranks */
@@ -113,7 +113,7 @@ FLEET_C_BEGIN
 #define FLEET_CACHE_LINE_BYTES 128 /* of a cache line; counters share none with other data */
 #define FLEET_MAX_WORK 0x10000000u /* of one plan, by default: fleet_plan_desc.max_work */
 
-/* ---- statuses -------------------------------------------------------------------------------- */
+/* ---- statuses ---- */
 
 /* Every status and its meaning. Host functions and tiles return them; device code stores them in the report. The
    order is part of the plan format: append only. */
@@ -169,7 +169,7 @@ typedef enum fleet_status { FLEET_STATUS_LIST(FLEETI_STATUS_ENUM) FLEET_STATUS_C
 const char *fleet_status_name(fleet_status status);
 const char *fleet_status_text(fleet_status status);
 
-/* ---- topologies ------------------------------------------------------------------------------ */
+/* ---- topologies ---- */
 
 /* A chip, as the builder sees it. Plain data: fill one in for a chip without a preset. */
 typedef struct fleet_topology {
@@ -203,7 +203,7 @@ fleet_topology fleet_topology_preset(fleet_chip chip);
 /* A topology of `chiplets` times `units`, otherwise that of MI300X: a start for your own. */
 fleet_topology fleet_topology_make(uint32_t chiplets, uint32_t units);
 
-/* ---- symbolic extents ------------------------------------------------------------------------ */
+/* ---- symbolic extents ---- */
 
 /* An extent: floor((mul * symbol + add) / div), or the constant `add` where symbol is 0. */
 typedef struct fleet_dim {
@@ -244,7 +244,7 @@ fleet_shape fleet_shape3_of(int64_t a, int64_t b, int64_t c);
 fleet_shape fleet_shape4_of(int64_t a, int64_t b, int64_t c, int64_t d);
 fleet_shape fleet_shape_and_of(fleet_shape s, int64_t a);
 
-/* ---- graph ----------------------------------------------------------------------------------- */
+/* ---- graph ---- */
 
 /* Handles. 0 is no object; once the graph has an error, every call accepts it and does nothing. The low half is a
    number, the high half a tag of the graph, so that a handle of another graph is an error. */
@@ -382,7 +382,7 @@ void fleeti_grid_cost(fleet_graph *g, fleet_grid grid, uint64_t mean_ns, uint32_
 #define fleet_grid_cost(g, grid, mean_ns, variation_percent, tasks)                                \
     fleeti_grid_cost(g, grid, mean_ns, variation_percent, tasks, FLEETI_HERE)
 
-/* ---- coordinate maps ------------------------------------------------------------------------- */
+/* ---- coordinate maps ---- */
 
 /* One axis of the target as a function of the task's coordinate c. With v = offset + sum of stride[k] * c[k], the
    axis takes every value from floor(v / div) to floor((v + width - 1) / div). If limit is set, v + width is cut at
@@ -453,7 +453,7 @@ void fleeti_in_edge_map(fleet_graph *g, fleet_grid grid, fleet_etensor event, fl
 void fleeti_after(fleet_graph *g, fleet_grid later, fleet_grid earlier, const char *file, int line);
 #define fleet_after(g, later, earlier) fleeti_after(g, later, earlier, FLEETI_HERE)
 
-/* ---- run-time maps --------------------------------------------------------------------------- */
+/* ---- run-time maps ---- */
 
 /* Adds a run-time tensor: int32 values in device memory, row-major. The tasks of grid `writer` write it, and maps
    read it in the same launch to find events and tasks. A writer with one CU-task writes all of it; a writer with a
@@ -491,7 +491,7 @@ void fleeti_event_counts(fleet_graph *g, fleet_etensor event, fleet_tensor count
                          int line);
 #define fleet_event_counts(g, event, counts) fleeti_event_counts(g, event, counts, FLEETI_HERE)
 
-/* ---- symbols that the run sets --------------------------------------------------------------- */
+/* ---- symbols that the run sets ---- */
 
 /* Lets the run set a symbol from step to step: the task of grid `writer` calls fleet_next_symbol (fleet_sched.h), and
    all workers have that value in the next step. writer: one CU- or wavefront-task, after all others of the step
@@ -512,7 +512,7 @@ void fleeti_symbol_cutter(fleet_graph *g, fleet_dim symbol, fleet_grid cutter, c
                           int line);
 #define fleet_symbol_cutter(g, symbol, cutter) fleeti_symbol_cutter(g, symbol, cutter, FLEETI_HERE)
 
-/* ---- placement, scope, external events, buffers ---------------------------------------------- */
+/* ---- placement, scope, external events, buffers ---- */
 
 /* Places the tasks of a grid of CU-, wavefront- or chiplet-tasks. The map's first axis is the chiplet; its second, if
    it has one, the worker on that chiplet, which only a STATIC grid may name. A value out of range is an error: a map
@@ -557,7 +557,7 @@ void fleeti_grid_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, co
                         int line);
 #define fleet_grid_writes(g, grid, buffer) fleeti_grid_writes(g, grid, buffer, FLEETI_HERE)
 
-/* ---- plan ------------------------------------------------------------------------------------ */
+/* ---- plan ---- */
 
 /* The kit's overhead in nanoseconds, for AUTO. task: of a task that waits for one event and notifies another. hop:
    from the end of a grid to the start of the next, which waits for all of it. One of
@@ -665,7 +665,7 @@ uint64_t fleet_plan_args(const fleet_plan *plan);
 /* The number of values of a run-time tensor that launches of the plan read; -1 if the plan has no such tensor. */
 int64_t fleet_plan_tensor_values(const fleet_plan *plan, const char *tensor);
 
-/* ---- reports --------------------------------------------------------------------------------- */
+/* ---- reports ---- */
 
 /* The numbers of the report, per step. */
 typedef struct fleet_plan_stats {
@@ -1068,7 +1068,7 @@ FLEET_C_BEGIN
 #define FLEETI_NO_LIMIT INT64_MAX
 #define FLEETI_NO_LOWER INT64_MIN
 
-/* ---- text ------------------------------------------------------------------------------------ */
+/* ---- text ---- */
 
 #define FLEETI_STATUS_NAME(code, text)                                                             \
     case code:                                                                                     \
@@ -1148,7 +1148,7 @@ static void fleeti_unravel(uint32_t index, const int32_t *extent, uint32_t rank,
     }
 }
 
-/* ---- numbers --------------------------------------------------------------------------------- */
+/* ---- numbers ---- */
 
 #define FLEETI_HUGE ((int64_t)1 << 61) /* sums of a few smaller numbers cannot overflow */
 
@@ -1191,7 +1191,7 @@ static uint32_t fleeti_popcount(uint32_t v)
     return (((v + (v >> 4)) & 0x0f0f0f0fu) * 0x01010101u) >> 24;
 }
 
-/* ---- topology presets ------------------------------------------------------------------------ */
+/* ---- topology presets ---- */
 
 static fleet_topology fleeti_topology(const char *name, uint32_t chiplets, uint32_t units,
                                       uint32_t wave, uint32_t lds, uint64_t l2, uint64_t llc,
@@ -1233,7 +1233,7 @@ fleet_topology fleet_topology_make(uint32_t chiplets, uint32_t units)
     return t;
 }
 
-/* ---- extents and shapes ---------------------------------------------------------------------- */
+/* ---- extents and shapes ---- */
 
 fleet_dim fleet_dim_of(int64_t n)
 {
@@ -1347,7 +1347,7 @@ fleet_shape fleet_shape4_of(int64_t a, int64_t b, int64_t c, int64_t d)
     return fleet_shape_and_of(fleet_shape3_of(a, b, c), d);
 }
 
-/* ---- keys ------------------------------------------------------------------------------------ */
+/* ---- keys ---- */
 
 fleet_key fleet_key_of(int64_t constant)
 {
@@ -1376,7 +1376,7 @@ static int64_t fleeti_key_at(const fleet_key *key, const int32_t *at)
     return v;
 }
 
-/* ---- coordinate maps by hand ----------------------------------------------------------------- */
+/* ---- coordinate maps by hand ---- */
 
 /* A task axis past FLEET_MAX_RANK leaves a map without width, which every call rejects. */
 fleet_axis_map fleet_axis(uint32_t task_axis, int64_t stride, int64_t offset, int64_t div)
@@ -2432,7 +2432,7 @@ void fleeti_grid_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, co
 
 /* ==== >>build: state of a build, buckets, running the passes ================================== */
 
-/* ---- state of a build ------------------------------------------------------------------------ */
+/* ---- state of a build ---- */
 
 /* The elements that a task reaches through an edge: `runs` runs of `length` consecutive elements. Run r begins at
    first + the sum of step[k] * digit k of r, where digit k counts up to n[k]. */
@@ -2605,7 +2605,7 @@ typedef struct fleeti_build {
     uint8_t *settled;    /* per grid; null: none is */
 } fleeti_build;
 
-/* ---- errors, memory, names ------------------------------------------------------------------- */
+/* ---- errors, memory, names ---- */
 
 static fleet_status fleeti_reject(fleeti_build *b, fleet_status status, fleeti_site site,
                                   const char *format, ...)
@@ -2763,7 +2763,7 @@ static const char *fleeti_element_text(const fleeti_bound_event *event, uint32_t
     return text;
 }
 
-/* ---- schedules and slots --------------------------------------------------------------------- */
+/* ---- schedules and slots ---- */
 
 /* Schedules: how the tasks of a grid are queued. To add one: an enum value, a row, its choice in
    fleeti_choose_schedules, and its section in fleet_sched.h. Columns:
@@ -2873,7 +2873,7 @@ static int64_t fleeti_evaluate(const fleeti_build *b, fleet_dim d)
     return fleeti_floor_div(v, d.div);
 }
 
-/* ---- the block ------------------------------------------------------------------------------- */
+/* ---- the block ---- */
 
 #define FLEETI_SECTION_ALIGN 64u
 
@@ -2921,7 +2921,7 @@ static uint32_t fleeti_notified(const fleet_plan *plan, const fleeti_notify *not
         .counter;
 }
 
-/* ---- descriptor ------------------------------------------------------------------------------ */
+/* ---- descriptor ---- */
 
 fleet_plan_desc fleet_plan_desc_default(void)
 {
@@ -2960,7 +2960,7 @@ void fleet_buckets_at_build(fleet_plan_desc *desc, fleet_dim symbol, const int64
     desc->n_buckets++;
 }
 
-/* ---- buckets --------------------------------------------------------------------------------- */
+/* ---- buckets ---- */
 
 /* The buckets of each symbol: the values for which the plan has queues. A symbol that is bound at build has one. */
 typedef struct fleeti_bucketing {
@@ -3147,7 +3147,7 @@ static fleet_status fleeti_join_buckets(fleeti_build *b, fleet_plan **plan, uint
     return FLEET_OK;
 }
 
-/* ---- passes in order ------------------------------------------------------------------------- */
+/* ---- passes in order ---- */
 
 #define FLEETI_DECLARE_PASS(name) static fleet_status fleeti_pass_##name(fleeti_build *b);
 FLEETI_PASSES(FLEETI_DECLARE_PASS)
@@ -3651,7 +3651,7 @@ static fleet_status fleeti_pass_choose(fleeti_build *b)
 
 /* ==== >>edges: events, edges and run-time maps become numbers ================================= */
 
-/* ---- events ---------------------------------------------------------------------------------- */
+/* ---- events ---- */
 
 /* Words between two counters of a tensor. */
 static uint32_t fleeti_counter_stride(const fleeti_build *b, uint32_t elements)
@@ -3763,7 +3763,7 @@ static fleeti_element *fleeti_step_of_chiplet(const fleeti_build *b, uint32_t ch
     return &b->elements[b->n_elements - b->ranks + chiplet / b->own_chiplets];
 }
 
-/* ---- boxes of elements ----------------------------------------------------------------------- */
+/* ---- boxes of elements ---- */
 
 static int64_t fleeti_axis_value(const fleeti_axis *a, uint32_t rank, const int32_t *at)
 {
@@ -4146,7 +4146,7 @@ static fleet_status fleeti_bind_edges(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ---- binding run-time maps ------------------------------------------------------------------- */
+/* ---- binding run-time maps ---- */
 
 static fleet_status fleeti_reject_tensor(fleeti_build *b, const fleeti_tensor_def *tensor,
                                          fleet_status status, const char *format, ...)
@@ -5872,7 +5872,7 @@ static fleet_status fleeti_pass_records(fleeti_build *b)
 
 /* ==== >>emit: the block of the plan =========================================================== */
 
-/* ---- header ---------------------------------------------------------------------------------- */
+/* ---- header ---- */
 
 /* Lays out the sections of a block, which follow from the counts in its header. The names end the block. */
 static void fleeti_lay_out_block(fleet_plan *head)
@@ -5976,7 +5976,7 @@ static fleet_plan *fleeti_new_block(const fleeti_build *b)
     return plan;
 }
 
-/* ---- queues of descriptors ------------------------------------------------------------------- */
+/* ---- queues of descriptors ---- */
 
 /* Appends a task's descriptors to the queues that hold it. In a plan under DYNAMIC the descriptors of a chiplet-task
    are numbered. */
@@ -6138,7 +6138,7 @@ static fleet_status fleeti_emit_queues(fleeti_build *b, fleet_plan *plan, uint32
     return FLEET_OK;
 }
 
-/* ---- tables ---------------------------------------------------------------------------------- */
+/* ---- tables ---- */
 
 static uint64_t fleeti_emit_name(fleet_plan *plan, uint64_t *at, const char *name)
 {
@@ -6268,7 +6268,7 @@ static void fleeti_emit_tables(const fleeti_build *b, fleet_plan *plan)
                b->forwards.count * sizeof *b->forwards.item);
 }
 
-/* ---- consumers, under DYNAMIC ---------------------------------------------------------------- */
+/* ---- consumers, under DYNAMIC ---- */
 
 /* Lists a task as a consumer of each element for which it waits, except elements that are never notified: counts in
    next[element], and fills in `out` if it is not null. With next null it only counts. Returns the number of elements.
@@ -7716,7 +7716,7 @@ fleet_status fleet_plan_check(const void *block, size_t bytes)
 
 /* ==== >>report: queries of a plan, and its report ============================================= */
 
-/* ---- queries --------------------------------------------------------------------------------- */
+/* ---- queries ---- */
 
 static const fleeti_event *fleeti_plan_events(const fleet_plan *plan)
 {
@@ -7850,7 +7850,7 @@ size_t fleet_plan_counter_name(const fleet_plan *plan, uint32_t counter, char *t
     return out.length;
 }
 
-/* ---- statistics and report ------------------------------------------------------------------- */
+/* ---- statistics and report ---- */
 
 /* The arrivals at an event tensor in a step. */
 typedef struct fleeti_event_stats {

@@ -82,7 +82,7 @@
 
 /* ==== >>public: what programs use ============================================================= */
 
-/* ---- tiles ----------------------------------------------------------------------------------- */
+/* ---- tiles ---- */
 
 /* What a tile knows about its task and its place. Lives in registers. */
 typedef struct fleet_ctx {
@@ -152,7 +152,7 @@ FLEET_DEVICE fleet_status fleet_finish(const fleet_ctx *ctx);
 /* For other variables that a function does not use. */
 #define FLEET_UNUSED(x) (void)(x)
 
-/* ---- dispatch -------------------------------------------------------------------------------- */
+/* ---- dispatch ---- */
 
 /* FLEET_DISPATCH(set, LIST) makes a set of tile functions: LIST(TILE, P) is TILE(P, name) for each of them, in any
    order. It defines the tile numbers set_name for fleet_call_device, and the one place where each tile is called.
@@ -225,7 +225,7 @@ FLEET_DEVICE fleet_status fleet_finish(const fleet_ctx *ctx);
 FLEET_DEVICE fleet_consumer fleet_consumer_open(const fleet_ctx *ctx);
 FLEET_DEVICE uint32_t fleet_consumer_try_open(const fleet_ctx *ctx, fleet_consumer *s);
 
-/* ---- kernels and the worker loop ------------------------------------------------------------- */
+/* ---- kernels and the worker loop ---- */
 
 typedef struct fleeti_state fleeti_state; /* private: >>layout */
 typedef struct fleeti_host fleeti_host;
@@ -281,7 +281,7 @@ typedef struct fleet_run {
 
 FLEET_C_BEGIN
 
-/* ---- topology -------------------------------------------------------------------------------- */
+/* ---- topology ---- */
 
 /* Describes the current device: chiplets as the hardware numbers them (from device attributes where the HIP version
    has them, else counted by a kernel), CUs or SMs, LDS, caches. On the CPU: two chiplets of unequal size,
@@ -293,7 +293,7 @@ fleet_status fleet_topology_query(fleet_topology *topology);
    (hipExtStreamCreateWithCUMask, ROC_GLOBAL_CU_MASK; HSA_CU_MASK is not seen). Sessions describe their stream's. */
 fleet_status fleet_topology_query_stream(fleet_topology *topology, fleet_stream stream);
 
-/* ---- images and states ----------------------------------------------------------------------- */
+/* ---- images and states ---- */
 
 /* A plan in device memory. The plan on the host must outlive it. A handle, which may be copied and moved; one copy is
    to be freed. */
@@ -370,7 +370,7 @@ fleet_status fleet_state_create(fleet_state *state, const fleet_image *image,
                                 const fleet_state_desc *desc, fleet_stream stream);
 void fleet_state_free(fleet_state *state);
 
-/* ---- launch ---------------------------------------------------------------------------------- */
+/* ---- launch ---- */
 
 typedef struct fleet_trace fleet_trace;
 
@@ -459,7 +459,7 @@ fleet_status fleet_state_wait(fleet_state *state, fleet_stream stream);
 /* Steps completed by finished launches. */
 uint32_t fleet_state_epoch(const fleet_state *state);
 
-/* ---- failures -------------------------------------------------------------------------------- */
+/* ---- failures ---- */
 
 /* Asks the run to end: waits return, and each worker stops after at most a few more tasks whose events were complete
    already. May be called from any thread at any time. */
@@ -495,7 +495,7 @@ uint32_t fleet_state_failure(const fleet_state *state, fleet_failure *failure);
    own. */
 size_t fleet_state_report(const fleet_state *state, char *text, size_t bytes);
 
-/* ---- sessions -------------------------------------------------------------------------------- */
+/* ---- sessions ---- */
 
 /* A session makes the calls above one by one: it holds the plan of a graph, its image and state, and a copy of the
    arguments.
@@ -556,7 +556,7 @@ void fleet_session_close(fleet_session *session);
    takes its memory over, and frees it when it is closed itself. FLEET_ERROR_MEMORY: the session is still open. */
 fleet_status fleet_session_leave(fleet_session *session, fleet_session *to);
 
-/* ---- events from the host -------------------------------------------------------------------- */
+/* ---- events from the host ---- */
 
 /* External events (fleet_event_external) from the host, at system scope. event: from fleet_plan_event. element:
    row-major index. epoch: fleet_state_epoch + 1 is the next step. A notify releases what this host thread wrote; a
@@ -573,7 +573,7 @@ fleet_status fleet_event_wait(const fleet_state *state, int32_t event, uint32_t 
 fleet_status fleet_event_handle(const fleet_state *state, int32_t event, uint32_t element,
                                 fleet_event *out);
 
-/* ---- trace ----------------------------------------------------------------------------------- */
+/* ---- trace ---- */
 
 /* When the tasks of a launch ran; needs FLEET_TRACE. Give the launch a trace:
        fleet_trace_create(&trace, plan, NULL, stream);
@@ -656,7 +656,7 @@ FLEET_DEVICE fleet_status fleet_await_flagged(const fleet_ctx *ctx, const fleet_
 
 /* ==== >>launches: that stay, and of two plans ================================================= */
 
-/* ---- symbols that the run sets, launches that stay ------------------------------------------- */
+/* ---- symbols that the run sets, launches that stay ---- */
 
 /* A launch that stays runs until a tile calls fleet_finish:
        launch.steps = FLEET_STEPS_ENDLESS;
@@ -715,7 +715,7 @@ void fleet_wake(uint32_t *word);
 
 FLEET_C_END
 
-/* ---- two plans in one launch ----------------------------------------------------------------- */
+/* ---- two plans in one launch ---- */
 
 /* A launch of a state runs a second plan too, if another state is beside it:
        fleet_state_create(&second, &second_image, NULL, stream);
@@ -935,7 +935,7 @@ FLEET_DEVICE fleet_failure *fleeti_failures(fleeti_host *host)
 
 /* ==== >>context: what a worker knows ========================================================== */
 
-/* ---- descriptors in LDS ---------------------------------------------------------------------- */
+/* ---- descriptors in LDS ---- */
 
 /* Descriptors that are fetched ahead: a ring of slots in LDS, each with a descriptor, its first wait record and its
    first notify record. Task number n has slot n mod FLEETI_SLOTS_AHEAD. Under STATIC the last wave fills one half,
@@ -973,7 +973,7 @@ FLEET_DEVICE fleet_failure *fleeti_failures(fleeti_host *host)
 #define FLEETI_FIRST_EPOCH_WORD (FLEETI_OWN_INDEX + 1) /* the launch's */
 #define FLEETI_LOOP_QUADS (FLEETI_SLOT_QUADS + FLEETI_BATCH_LIMIT / 4 + 2 * FLEETI_RINGS + 7)
 
-/* ---- thread context -------------------------------------------------------------------------- */
+/* ---- thread context ---- */
 
 #define FLEETI_SINGLE_TASK 0xffu /* fleet_launch_task: one task, without events */
 
@@ -1211,7 +1211,7 @@ FLEET_DEVICE uint32_t fleeti_abort_is_due(const fleeti_worker *w, uint32_t since
     return period == 0 || (now - shift) / (period | 1) != (since - shift) / (period | 1);
 }
 
-/* ---- failure records ------------------------------------------------------------------------- */
+/* ---- failure records ---- */
 
 /* Tells the other ranks, once, that this one has ended the run, and the word that it blames. Keeps for the host whom each
    rank waits for. Relaxed: no data follows. Pair: fleeti_check_peers (edge 34). */
@@ -1302,7 +1302,7 @@ FLEET_DEVICE void fleeti_record_running(const fleeti_worker *w, uint32_t group)
 #endif
 }
 
-/* ---- the task in hand ------------------------------------------------------------------------ */
+/* ---- the task in hand ---- */
 
 FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
 {
@@ -1393,7 +1393,7 @@ FLEET_DEVICE uint32_t fleeti_tile_of(const fleeti_worker *w)
     return w->absent ? FLEETI_TILE_NONE : FLEETI_TASK(w, tile);
 }
 
-/* ---- run-time tensors ------------------------------------------------------------------------ */
+/* ---- run-time tensors ---- */
 
 /* A value of a run-time tensor, loaded past the L1 (edge 10): its writer released it before the arrival that this
    wave has observed, by the old value of its own arrival or by an acquire. */
@@ -1519,7 +1519,7 @@ FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
     return wrong;
 }
 
-/* ---- tasks handed out by a scheduler or a queue ---------------------------------------------- */
+/* ---- tasks handed out by a scheduler or a queue ---- */
 
 /* What tells whether a task may run. */
 typedef struct fleeti_pending {
@@ -1996,7 +1996,7 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
 
 /* ==== >>symbols: what a tile may do to the run ================================================ */
 
-/* ---- early end of the run -------------------------------------------------------------------- */
+/* ---- early end of the run ---- */
 
 /* A tile stores the epoch of its step before it notifies. A wave that has seen the step event complete in an epoch knows
    whether the run ends there, and no task of the next step begins before: all workers agree on the last step. */
@@ -2044,7 +2044,7 @@ FLEET_DEVICE uint32_t fleeti_finishes(const fleeti_worker *w, uint32_t worker)
                : FLEETI_STEP_GOES_ON;
 }
 
-/* ---- symbols that the run sets --------------------------------------------------------------- */
+/* ---- symbols that the run sets ---- */
 
 FLEET_HOST_DEVICE int32_t fleeti_extent_of(fleet_dim d, int32_t value)
 {
@@ -2133,7 +2133,7 @@ FLEET_DEVICE fleet_status fleet_cut_symbol(const fleet_ctx *ctx, uint32_t symbol
     return fleeti_set_symbol_in(ctx, symbol, value, 1);
 }
 
-/* ---- waits in tiles -------------------------------------------------------------------------- */
+/* ---- waits in tiles ---- */
 
 /* fleet_idle, also until *near is not near_seen: a word of device memory, or null. */
 FLEET_DEVICE fleet_status fleeti_idle_until(const fleet_ctx *ctx, const uint32_t *word,
@@ -2204,7 +2204,7 @@ FLEET_DEVICE fleet_status fleet_await_flagged(const fleet_ctx *ctx, const fleet_
 
 /* ==== >>pipeline: weights, copied ahead ======================================================= */
 
-/* ---- weight pipeline: consumer side ---------------------------------------------------------- */
+/* ---- weight pipeline: consumer side ---- */
 
 /* Whether the producer has begun the task's stages, and where. Pair: the store in fleeti_producer_begin_task (edge
    20). */
@@ -2296,7 +2296,7 @@ FLEET_DEVICE void fleeti_pipeline_stop(fleeti_worker *w)
     fleeti_lds_release(w->pipeline.words, FLEETI_PIPELINE_QUIT, FLEET_ERROR_ABORTED);
 }
 
-/* ---- weight pipeline: producer --------------------------------------------------------------- */
+/* ---- weight pipeline: producer ---- */
 
 FLEET_DEVICE uint32_t fleeti_is_producer(const fleeti_worker *w)
 {
@@ -2625,7 +2625,7 @@ FLEET_DEVICE void fleeti_static_finish(fleeti_worker *w)
 
 /* ==== >>chiplet: one scheduler per chiplet posts to mailboxes ================================= */
 
-/* ---- worker side ----------------------------------------------------------------------------- */
+/* ---- worker side ---- */
 
 FLEET_DEVICE void fleeti_chiplet_start(fleeti_worker *w)
 {
@@ -2694,7 +2694,7 @@ FLEET_DEVICE uint32_t fleeti_chiplet_batch(const fleeti_worker *w, uint32_t *end
     return index + fleet_wave_id();
 }
 
-/* ---- scheduler ------------------------------------------------------------------------------- */
+/* ---- scheduler ---- */
 
 /* The scheduler walks its chiplet's descriptors in plan order, at most FLEETI_WINDOW ahead of the first one that is
    not posted yet. It posts those whose events are complete: a chiplet-task to every worker, others to the workers in
@@ -2890,7 +2890,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
 
 /* ==== >>dynamic: ready rings ================================================================== */
 
-/* ---- ready ring ------------------------------------------------------------------------------ */
+/* ---- ready ring ---- */
 
 FLEET_HOST_DEVICE uint64_t *fleeti_ring_slots(fleeti_ring *ring)
 {
@@ -2971,7 +2971,7 @@ FLEET_DEVICE fleet_status fleeti_ring_take(fleeti_ring *ring, uint32_t mask, uin
     }
 }
 
-/* ---- pushing ready tasks --------------------------------------------------------------------- */
+/* ---- pushing ready tasks ---- */
 
 /* A ready ring, as the waves that pop and push need it. */
 typedef struct fleeti_pop_ring {
@@ -3444,7 +3444,7 @@ FLEET_DEVICE uint32_t fleeti_dynamic_finish(fleeti_worker *w, fleeti_notify firs
     return 0;
 }
 
-/* ---- popping ready tasks --------------------------------------------------------------------- */
+/* ---- popping ready tasks ---- */
 
 /* Tries once, by one thread: reserves from the rings of this chiplet, first those of tasks that must run on it, then
    from those of the others; of wavefront-tasks as many as there are waves. Returns the number of entries, with the
@@ -3787,7 +3787,7 @@ FLEET_DEVICE void fleeti_trace_ended(fleeti_worker *w);
 FLEET_DEVICE void fleeti_trace_notified(fleeti_worker *w);
 FLEET_DEVICE void fleeti_trace_leave(const fleeti_worker *w);
 
-/* ---- verbs of the worker's schedule ---------------------------------------------------------- */
+/* ---- verbs of the worker's schedule ---- */
 
 FLEET_DEVICE void fleeti_start(fleeti_worker *w)
 {
@@ -3821,7 +3821,7 @@ FLEET_DEVICE uint32_t fleeti_wait_count(const fleeti_worker *w)
     return 0;
 }
 
-/* ---- worker start ---------------------------------------------------------------------------- */
+/* ---- worker start ---- */
 
 FLEET_DEVICE void fleeti_use_plan(fleeti_fixed *f, const fleet_plan *plan)
 {
@@ -4016,7 +4016,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
     fleeti_start(w);
 }
 
-/* ---- next task ------------------------------------------------------------------------------- */
+/* ---- next task ---- */
 
 /* The next task where it is not in the next slot already: the next one of a batch, from a mailbox or a ready ring, a
    single task, or none. Returns 1 with a task in hand, 2 with one in the next slot, 0 when the run is over for this
@@ -4102,7 +4102,7 @@ FLEET_DEVICE uint32_t fleeti_next_task(fleeti_worker *w)
     return 1;
 }
 
-/* ---- wait and notify ------------------------------------------------------------------------- */
+/* ---- wait and notify ---- */
 
 /* This worker acquires no further task; in a batch, once its waves have met: a wavefront-task that did not run
    published nothing, so the end of the step must not follow it. */
@@ -4237,7 +4237,7 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
     fleeti_trace_notified(w);
 }
 
-/* ---- loop macros ----------------------------------------------------------------------------- */
+/* ---- loop macros ---- */
 
 /* Private parts of the macros above. */
 #define FLEETI_TILE_ENUM(set, name) set##_##name,
@@ -4563,7 +4563,7 @@ FLEET_DEVICE void fleeti_trace_leave(const fleeti_worker *w)
 #include <string.h>
 #include <time.h>
 
-/* ---- helper kernels -------------------------------------------------------------------------- */
+/* ---- helper kernels ---- */
 
 /* The smallest bucket that holds these values. */
 FLEET_DEVICE uint32_t fleeti_smallest_bucket(const fleet_plan *plan, const int32_t *values)
@@ -4739,7 +4739,7 @@ FLEET_THUNK1(fleeti_count_chiplets, uint32_t *)
 
 FLEET_C_BEGIN
 
-/* ---- host: topology -------------------------------------------------------------------------- */
+/* ---- host: topology ---- */
 
 /* Every chiplet gets workgroups when there are many more of them than CUs. */
 static fleet_status fleeti_query_chiplets(uint32_t units, uint32_t *chiplets)
@@ -4787,7 +4787,7 @@ fleet_status fleet_topology_query_stream(fleet_topology *t, fleet_stream stream)
     return FLEET_OK;
 }
 
-/* ---- host: images ---------------------------------------------------------------------------- */
+/* ---- host: images ---- */
 
 fleet_status fleet_image_init(fleet_image *image, const fleet_plan *plan, void *device_memory,
                               fleet_stream stream)
@@ -4825,7 +4825,7 @@ void fleet_image_free(fleet_image *image)
     memset(image, 0, sizeof *image);
 }
 
-/* ---- host: memory of a state ----------------------------------------------------------------- */
+/* ---- host: memory of a state ---- */
 
 static size_t fleeti_lines(size_t bytes)
 {
@@ -4903,7 +4903,7 @@ size_t fleet_state_host_bytes(const fleet_plan *plan)
     return s.system + (plan->ranks > 1 ? 0 : fleeti_lines((size_t)plan->system_words * 4));
 }
 
-/* ---- host: ranks ----------------------------------------------------------------------------- */
+/* ---- host: ranks ---- */
 
 size_t fleet_peers_bytes(const fleet_plan *plan)
 {
@@ -4976,7 +4976,7 @@ static fleet_status fleeti_clear_peer_words(const fleet_state *s, uint32_t epoch
     return status;
 }
 
-/* ---- host: states ---------------------------------------------------------------------------- */
+/* ---- host: states ---- */
 
 fleet_state_desc fleet_state_desc_default(void)
 {
@@ -5295,7 +5295,7 @@ void fleet_state_free(fleet_state *s)
     memset(s, 0, sizeof *s);
 }
 
-/* ---- host: symbols and tensors --------------------------------------------------------------- */
+/* ---- host: symbols and tensors ---- */
 
 static const char *fleeti_symbol_name(const fleet_plan *plan, uint32_t symbol)
 {
@@ -5372,7 +5372,7 @@ fleet_status fleet_bind(fleet_state *s, const char *symbol, int64_t value, fleet
     return fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_set_symbol), args, &k);
 }
 
-/* ---- host: launches -------------------------------------------------------------------------- */
+/* ---- host: launches ---- */
 
 #define FLEETI_DEFAULT_LIMIT_NS 10000000000ull
 #define FLEETI_DEFAULT_PEER_LIMIT_NS 600000000000ull
@@ -5663,7 +5663,7 @@ fleet_status fleet_launch_task(fleet_state *s, const fleet_launch_desc *d, fleet
     return run.single_task ? FLEET_OK : FLEET_ERROR_ARGUMENT;
 }
 
-/* ---- host: failures -------------------------------------------------------------------------- */
+/* ---- host: failures ---- */
 
 static uint32_t fleeti_take_count(uint32_t *word)
 {
@@ -5726,7 +5726,7 @@ fleet_status fleet_state_recover(fleet_state *s, fleet_stream stream)
     return fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_reset), args, &k);
 }
 
-/* ---- host: report ---------------------------------------------------------------------------- */
+/* ---- host: report ---- */
 
 static uint32_t fleeti_host_word(const uint32_t *word)
 {
@@ -5953,7 +5953,7 @@ size_t fleet_state_report(const fleet_state *s, char *text, size_t bytes)
     return t.length;
 }
 
-/* ---- host: sessions -------------------------------------------------------------------------- */
+/* ---- host: sessions ---- */
 
 /* Before memory that fleet_session_alloc has returned. */
 struct fleeti_session_memory {
@@ -6121,7 +6121,7 @@ fleet_status fleet_session_leave(fleet_session *s, fleet_session *to)
     return FLEET_OK;
 }
 
-/* ---- host: events ---------------------------------------------------------------------------- */
+/* ---- host: events ---- */
 
 static uint64_t fleeti_now_ns(void)
 {
@@ -6223,7 +6223,7 @@ void fleet_wake(uint32_t *word)
     __atomic_fetch_add(word, 1, __ATOMIC_RELEASE);
 }
 
-/* ---- host: traces ---------------------------------------------------------------------------- */
+/* ---- host: traces ---- */
 
 fleet_trace_desc fleet_trace_desc_default(void)
 {

@@ -135,7 +135,7 @@
 
 /* ==== >>public: what programs use ============================================================= */
 
-/* ---- requests and batches -------------------------------------------------------------------- */
+/* ---- requests and batches ---- */
 
 #define FLEET_NONE 0xffffffffu /* no slot of the request table */
 
@@ -170,7 +170,7 @@ typedef struct fleet_batch {
     uint32_t predicted_ns, pad; /* predicted_ns 0: not known */
 } fleet_batch;                  /* then: fleet_row[decode_rows of the server] */
 
-/* ---- prediction ------------------------------------------------------------------------------ */
+/* ---- prediction ---- */
 
 typedef struct fleet_work {
     float operations, bytes;
@@ -189,7 +189,7 @@ FLEET_HOST_DEVICE float fleet_roofline_ns(const fleet_roofline *r, fleet_work wo
 /* The share of the bandwidth that the work takes: min(u_m, u_c I_c / I). */
 FLEET_HOST_DEVICE float fleet_roofline_share(const fleet_roofline *r, fleet_work work);
 
-/* ---- the server, on the host ----------------------------------------------------------------- */
+/* ---- the server, on the host ---- */
 
 typedef enum fleet_policy_kind {
     FLEET_POLICY_AGENT, /* reactive requests before proactive ones */
@@ -327,7 +327,7 @@ void fleet_server_stats_read(const fleet_server *server, fleet_server_stats *sta
 
 FLEET_C_END
 
-/* ---- boundaries, on the device --------------------------------------------------------------- */
+/* ---- boundaries, on the device ---- */
 
 /* In the task between two iterations of a pool (0, unless there are two), by all its threads: sends
    the tokens of the batch that has run, takes in what has arrived, and composes the batch of the
@@ -375,7 +375,7 @@ FLEET_DEVICE const uint32_t *fleet_row_words(const fleet_table *t, fleet_row row
 FLEET_DEVICE void fleet_row_result(const fleet_table *t, uint32_t pool, uint32_t step, uint32_t i,
                                    uint32_t result, uint32_t token);
 
-/* ---- two pools ------------------------------------------------------------------------------- */
+/* ---- two pools ---- */
 
 /* A server with two pools (fleet_server_desc.pools): pool 0 works on prompts, pool 1 decodes. Each
    has a boundary of its own, which passes the pool's number to fleet_server_next, and tasks pass it
@@ -417,7 +417,7 @@ FLEET_DEVICE fleet_share fleet_share_open(uint32_t pool);
    layer (edges 37 and 38). */
 FLEET_DEVICE uint32_t fleet_share_next(const fleet_ctx *ctx, fleet_table *t, fleet_share *share);
 
-/* ---- rings: messages between host threads and one worker ------------------------------------- */
+/* ---- rings: messages between host threads and one worker ---- */
 
 /* A bounded queue of messages of one size in pinned memory. It has two ends, each with a fleet_ring
    of its own, and one direction: either host threads push with fleet_ring_push and one wave of the
@@ -486,7 +486,7 @@ FLEET_DEVICE uint32_t fleet_ring_try_pop(fleet_ring *ring, void *messages, uint3
 /* How many of `most` messages a push would take now. The next pushes take at least as many. */
 FLEET_DEVICE uint32_t fleet_ring_room(const fleet_ring *ring, uint32_t most);
 
-/* ---- pages: a page allocator with reservations and prefix reuse ------------------------------ */
+/* ---- pages: a page allocator with reservations and prefix reuse ---- */
 
 /* Hands out pages 0..pages - 1 of memory that the caller keeps elsewhere, such as keys and values
    of page_tokens tokens each. One thread at a time uses it: the boundary's worker, which owns it.
@@ -556,7 +556,7 @@ const char *fleet_pages_check(const fleet_pages *p);
 
 FLEET_C_END
 
-/* ---- policies of your own -------------------------------------------------------------------- */
+/* ---- policies of your own ---- */
 
 typedef enum fleet_phase {
     FLEET_PHASE_FREE,
@@ -622,7 +622,7 @@ FLEET_DEVICE void fleet_table_evict(fleet_table *t, uint32_t slot);
 
 /* ==== >>layout: what lies in device memory and in pinned memory =============================== */
 
-/* ---- layout: pages --------------------------------------------------------------------------- */
+/* ---- layout: pages ---- */
 
 /* A page that has references, or is in one of two lists: the free pages, or the cached ones without
    references in the order of their last release. */
@@ -649,7 +649,7 @@ struct fleet_pages {
 /* Of one bucket, at most: tokens that were chosen to share a bucket do not make the worker slow. */
 #define FLEETI_PAGES_CHAIN 16u
 
-/* ---- layout: a server ------------------------------------------------------------------------ */
+/* ---- layout: a server ---- */
 
 /* Messages. */
 typedef struct fleeti_submission {
@@ -1116,7 +1116,7 @@ FLEET_HOST_DEVICE fleet_status fleet_pages_finish(fleet_pages *p, fleet_admissio
 
 /* ==== >>requests: the table, and the life of a request ======================================== */
 
-/* ---- table: what tasks read ------------------------------------------------------------------ */
+/* ---- table: what tasks read ---- */
 
 FLEET_DEVICE fleet_slot *fleet_table_slot(const fleet_table *t, uint32_t slot)
 {
@@ -1203,7 +1203,7 @@ FLEET_DEVICE void fleet_row_result(const fleet_table *t, uint32_t pool, uint32_t
     r->result = result, r->token = token;
 }
 
-/* ---- table: the life of a request ------------------------------------------------------------ */
+/* ---- table: the life of a request ---- */
 
 /* Functions of this section and of >>policies and >>boundaries run in one lane, unless they say
    otherwise.
@@ -1430,7 +1430,7 @@ FLEETI_OUTLINED void fleeti_settle(fleet_table *t, uint64_t now)
     fleet_wave_barrier();
 }
 
-/* ---- table: taking in ------------------------------------------------------------------------ */
+/* ---- table: taking in ---- */
 
 FLEET_DEVICE const uint32_t *fleet_table_news(const fleet_table *t, uint32_t *seen)
 {
@@ -1512,7 +1512,7 @@ FLEETI_OUTLINED void fleeti_take_in(fleet_table *t, uint64_t now)
 
 /* ==== >>policies: which requests run ========================================================== */
 
-/* ---- policy: prediction ---------------------------------------------------------------------- */
+/* ---- policy: prediction ---- */
 
 FLEET_HOST_DEVICE float fleeti_effective_operations(const fleet_roofline *r)
 {
@@ -1555,7 +1555,7 @@ FLEET_HOST_DEVICE fleet_work fleeti_iteration_work(const fleet_server_desc *d, u
     return work;
 }
 
-/* ---- policy: fifo ---------------------------------------------------------------------------- */
+/* ---- policy: fifo ---- */
 
 /* What policies look at in a slot. Several are loaded at once: one after the other they take
    long. */
@@ -1641,7 +1641,7 @@ FLEET_DEVICE uint32_t fleeti_fifo_lends(const fleet_table *t)
     return 0;
 }
 
-/* ---- policy: agent --------------------------------------------------------------------------- */
+/* ---- policy: agent ---- */
 
 /* Ageing: a proactive request that has waited too long is aged from then on. */
 FLEET_DEVICE void fleeti_agent_age(fleet_table *t, uint64_t now)
@@ -1909,7 +1909,7 @@ FLEET_DEVICE uint32_t fleeti_agent_lends(const fleet_table *t)
 
 /* ==== >>pools: what two pools tell each other ================================================= */
 
-/* ---- pools: turns at the table --------------------------------------------------------------- */
+/* ---- pools: turns at the table ---- */
 
 /* Whether pool 1 helps with the layers that come. Read by its help tasks: relaxed, no data
    follows. */
@@ -2012,7 +2012,7 @@ FLEET_DEVICE fleet_status fleeti_turn_idle(const fleet_ctx *ctx, const fleet_tab
                              t->desc.pools == 2 ? &t->pools.bell.word : NULL, own->bell);
 }
 
-/* ---- pools: tiles of a layer that is lent ---------------------------------------------------- */
+/* ---- pools: tiles of a layer that is lent ---- */
 
 /* By all threads: waits until all tiles that were handed out have run. */
 FLEET_DEVICE fleet_status fleeti_share_ends(const fleet_ctx *ctx, const fleet_table *t)
@@ -2553,7 +2553,7 @@ FLEETI_POLICY(fleet_server, fleeti_policy)
 
 FLEET_C_BEGIN
 
-/* ---- rings: the host's end ------------------------------------------------------------------- */
+/* ---- rings: the host's end ---- */
 
 /* Words of a slot: its sequence number and the message, in cache lines of its own. */
 static uint32_t fleeti_message_stride(uint32_t message_bytes)
@@ -2671,7 +2671,7 @@ uint32_t fleet_ring_pop(fleet_ring *host, void *message)
     return 0;
 }
 
-/* ---- pages: the check ------------------------------------------------------------------------ */
+/* ---- pages: the check ---- */
 
 /* Whether each page of the bucket belongs there and has no equal before it; counts them in
    *found. */
@@ -2725,7 +2725,7 @@ const char *fleet_pages_check(const fleet_pages *p)
     return found == keys ? NULL : "a cached page is in no bucket";
 }
 
-/* ---- the server: the host's end -------------------------------------------------------------- */
+/* ---- the server: the host's end ---- */
 
 fleet_server_desc fleet_server_desc_default(void)
 {

@@ -130,7 +130,7 @@ FLEET_C_END
 
 FLEET_C_BEGIN
 
-/* ---- trace: the log -------------------------------------------------------------------------- */
+/* ---- trace: the log ---- */
 
 /* The arrivals from which a log is made. */
 typedef struct fleeti_log_arrival {
@@ -509,7 +509,7 @@ void fleet_trace_log_free(fleet_trace_log *log)
     memset(log, 0, sizeof *log);
 }
 
-/* ---- trace: report --------------------------------------------------------------------------- */
+/* ---- trace: report ---- */
 
 /* The steps that are shown. */
 typedef struct fleeti_view {
@@ -742,7 +742,7 @@ size_t fleet_trace_report(const fleet_trace_log *log, uint32_t first_step, uint3
     return out.length;
 }
 
-/* ---- trace: JSON ----------------------------------------------------------------------------- */
+/* ---- trace: JSON ---- */
 
 /* Puts text between quotes: printable ASCII, escaped. */
 static void fleeti_put_json(fleeti_text *out, const char *text)
