@@ -295,8 +295,10 @@ void fleet_graph_destroy(fleet_graph *g);
 const char *fleet_graph_error(const fleet_graph *g);
 fleet_status fleet_graph_status(const fleet_graph *g);
 
-/* Building calls are macros that pass the caller's file and line to the function of the same name. */
-#define FLEETI_HERE __FILE__, __LINE__
+/* Building calls are macros that pass the caller's "file:line" to the function of the same name. */
+#define FLEETI_HERE FLEETI_HERE_AT(__FILE__, __LINE__)
+#define FLEETI_HERE_AT(file, line) file ":" FLEETI_QUOTED(line)
+#define FLEETI_QUOTED(line) #line
 
 #define FLEET_COUNT_DERIVED 0
 
@@ -304,7 +306,7 @@ fleet_status fleet_graph_status(const fleet_graph *g);
    that notifies it, or FLEET_COUNT_DERIVED; a given count is checked against the maps. The name "step" is reserved
    for the implicit event that ends a step, and names that contain " after " for fleet_after. */
 fleet_etensor fleeti_event_tensor(fleet_graph *g, const char *name, fleet_shape shape,
-                                  int64_t count, const char *file, int line);
+                                  int64_t count, const char *site);
 #define fleet_event_tensor(g, name, shape, count)                                                  \
     fleeti_event_tensor(g, name, shape, count, FLEETI_HERE)
 
@@ -313,27 +315,24 @@ fleet_etensor fleeti_event_tensor(fleet_graph *g, const char *name, fleet_shape 
    so that one tile serves many layers. Static queues follow the order in which grids are added, unless
    fleet_grid_order says otherwise. */
 fleet_grid fleeti_call_device(fleet_graph *g, const char *name, uint32_t tile, fleet_shape shape,
-                              uint32_t args, const char *file, int line);
+                              uint32_t args, const char *site);
 #define fleet_call_device(g, name, tile, shape, args)                                              \
     fleeti_call_device(g, name, tile, shape, args, FLEETI_HERE)
 
 /* Sets the level of a grid's tasks (default: FLEET_LEVEL_CU). */
-void fleeti_grid_level(fleet_graph *g, fleet_grid grid, fleet_level level, const char *file,
-                       int line);
+void fleeti_grid_level(fleet_graph *g, fleet_grid grid, fleet_level level, const char *site);
 #define fleet_grid_level(g, grid, level) fleeti_grid_level(g, grid, level, FLEETI_HERE)
 
 /* Sets the number of slices of a device-task, at least 1 (default: one per chiplet). Slice s runs as a chiplet-task
    on chiplet s mod X. A chiplet without a slice takes no part in the task. */
-void fleeti_grid_slices(fleet_graph *g, fleet_grid grid, fleet_dim slices, const char *file,
-                        int line);
+void fleeti_grid_slices(fleet_graph *g, fleet_grid grid, fleet_dim slices, const char *site);
 #define fleet_grid_slices(g, grid, slices) fleeti_grid_slices(g, grid, slices, FLEETI_HERE)
 
 /* Sets the maximum number of tiles, 1..65535, of a chiplet-task or of a slice of a device-task. An unaware plan
    (fleet_plan_desc) makes a CU-task of each of them; other plans only check the number. Default: the workers of the
    chiplet that has most. A symbol that is bound at launch counts with the value of its bucket, so that a launch may
    have tasks without a tile. */
-void fleeti_grid_tiles(fleet_graph *g, fleet_grid grid, fleet_dim tiles, const char *file,
-                       int line);
+void fleeti_grid_tiles(fleet_graph *g, fleet_grid grid, fleet_dim tiles, const char *site);
 #define fleet_grid_tiles(g, grid, tiles) fleeti_grid_tiles(g, grid, tiles, FLEETI_HERE)
 
 /* What decides where and when a grid's tasks run. */
@@ -351,7 +350,7 @@ typedef enum fleet_schedule {
    grids, an idle worker looks at the head of its own queue first, then at the ready queues; it never waits for one
    task while it could run another. CHIPLET is a schedule of whole plans. */
 void fleeti_grid_schedule(fleet_graph *g, fleet_grid grid, fleet_schedule schedule,
-                          const char *file, int line);
+                          const char *site);
 #define fleet_grid_schedule(g, grid, schedule) fleeti_grid_schedule(g, grid, schedule, FLEETI_HERE)
 
 /* The place of a task among those of its queue: constant + the sum of weight[k] * c[k] for the task's coordinate c. */
@@ -371,14 +370,14 @@ fleet_key fleet_key_plus(fleet_key key, uint32_t task_axis, int64_t weight);
        fleet_grid_order(g, panel, fleet_key_plus(fleet_key_of(0), 0, 2));      panel(k, ...) has key 2 k
        fleet_grid_order(g, update, fleet_key_plus(fleet_key_of(1), 0, 2));     update(k, ...) has key 2 k + 1
    Ready queues (DYNAMIC) and unfused plans ignore keys. */
-void fleeti_grid_order(fleet_graph *g, fleet_grid grid, fleet_key key, const char *file, int line);
+void fleeti_grid_order(fleet_graph *g, fleet_grid grid, fleet_key key, const char *site);
 #define fleet_grid_order(g, grid, key) fleeti_grid_order(g, grid, key, FLEETI_HERE)
 
 /* Tells AUTO how long a grid's tiles run. mean_ns: of one tile, in nanoseconds. variation_percent: standard deviation
    from tile to tile, in percent of the mean. tasks: how many tasks have a tile to run, the first ones; 0: all.
    Measured or estimated. Default: 5000 ns, 0%, all; where run-time maps name the tasks, 50% and half of them. */
 void fleeti_grid_cost(fleet_graph *g, fleet_grid grid, uint64_t mean_ns, uint32_t variation_percent,
-                      uint32_t tasks, const char *file, int line);
+                      uint32_t tasks, const char *site);
 #define fleet_grid_cost(g, grid, mean_ns, variation_percent, tasks)                                \
     fleeti_grid_cost(g, grid, mean_ns, variation_percent, tasks, FLEETI_HERE)
 
@@ -432,25 +431,25 @@ fleet_map fleet_map_append(fleet_map m, fleet_axis_map a);
    tensor. A letter that is only on the right stands for every value of its axis. An empty right side is the single
    element of a tensor without axes. Spaces are ignored. */
 void fleeti_out_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event, const char *einsum,
-                     const char *file, int line);
+                     const char *site);
 #define fleet_out_edge(g, grid, event, einsum) fleeti_out_edge(g, grid, event, einsum, FLEETI_HERE)
 void fleeti_in_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event, const char *einsum,
-                    const char *file, int line);
+                    const char *site);
 #define fleet_in_edge(g, grid, event, einsum) fleeti_in_edge(g, grid, event, einsum, FLEETI_HERE)
 
 /* Adds an edge by an affine map, with one axis for each axis of the event tensor. */
 void fleeti_out_edge_map(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_map map,
-                         const char *file, int line);
+                         const char *site);
 #define fleet_out_edge_map(g, grid, event, map)                                                    \
     fleeti_out_edge_map(g, grid, event, map, FLEETI_HERE)
 void fleeti_in_edge_map(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_map map,
-                        const char *file, int line);
+                        const char *site);
 #define fleet_in_edge_map(g, grid, event, map) fleeti_in_edge_map(g, grid, event, map, FLEETI_HERE)
 
 /* Runs all tasks of grid `later` after all tasks of grid `earlier`: adds an event tensor of one element, named "LATER
    after EARLIER", which `earlier` notifies and for which `later` waits. A second call for the same grids adds nothing.
    Names of that form are reserved for it. */
-void fleeti_after(fleet_graph *g, fleet_grid later, fleet_grid earlier, const char *file, int line);
+void fleeti_after(fleet_graph *g, fleet_grid later, fleet_grid earlier, const char *site);
 #define fleet_after(g, later, earlier) fleeti_after(g, later, earlier, FLEETI_HERE)
 
 /* ---- run-time maps ---- */
@@ -464,14 +463,14 @@ void fleeti_after(fleet_graph *g, fleet_grid later, fleet_grid earlier, const ch
    below. Under STATIC and CHIPLET, whose queues are fixed, it collapses to one event: a notify of any element
    notifies it, and a wait for any element waits for all notifies (as in the Event Tensor paper). */
 fleet_tensor fleeti_runtime_tensor(fleet_graph *g, const char *name, fleet_shape shape,
-                                   fleet_grid writer, const char *file, int line);
+                                   fleet_grid writer, const char *site);
 #define fleet_runtime_tensor(g, name, shape, writer)                                               \
     fleeti_runtime_tensor(g, name, shape, writer, FLEETI_HERE)
 
 /* Notifies by index: task i notifies event[topk[i, j]] for all j. topk: [tasks of the grid, k], values in
    [0, elements). The grid has one axis. */
 void fleeti_out_edge_gather(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_tensor topk,
-                            const char *file, int line);
+                            const char *site);
 #define fleet_out_edge_gather(g, grid, event, topk)                                                \
     fleeti_out_edge_gather(g, grid, event, topk, FLEETI_HERE)
 
@@ -479,7 +478,7 @@ void fleeti_out_edge_gather(fleet_graph *g, fleet_grid grid, fleet_etensor event
    value of indptr do not exist in this step. indptr: [elements + 1], begins with 0, never decreases, values up to the
    extent of the grid's first axis; one CU-task writes it. */
 void fleeti_in_edge_range(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_tensor indptr,
-                          const char *file, int line);
+                          const char *site);
 #define fleet_in_edge_range(g, grid, event, indptr)                                                \
     fleeti_in_edge_range(g, grid, event, indptr, FLEETI_HERE)
 
@@ -487,8 +486,8 @@ void fleeti_in_edge_range(fleet_graph *g, fleet_grid grid, fleet_etensor event, 
    ended; with count 0 too. counts: [elements], values up to the event tensor's count; one CU-task writes it. The run
    fails with FLEET_ERROR_TENSOR_VALUE if their sum is not the number of notifies, or if an element gets more than its
    count. */
-void fleeti_event_counts(fleet_graph *g, fleet_etensor event, fleet_tensor counts, const char *file,
-                         int line);
+void fleeti_event_counts(fleet_graph *g, fleet_etensor event, fleet_tensor counts,
+                         const char *site);
 #define fleet_event_counts(g, event, counts) fleeti_event_counts(g, event, counts, FLEETI_HERE)
 
 /* ---- symbols that the run sets ---- */
@@ -498,8 +497,7 @@ void fleeti_event_counts(fleet_graph *g, fleet_etensor event, fleet_tensor count
    (fleet_after); all such symbols have the same writer. A launch begins with the value of fleet_bind, or else with the symbol's min. The
    plan has queues for the symbol's max, and no other buckets of it. Each worker waits for the end of a step before it
    begins the next. */
-void fleeti_symbol_writer(fleet_graph *g, fleet_dim symbol, fleet_grid writer, const char *file,
-                          int line);
+void fleeti_symbol_writer(fleet_graph *g, fleet_dim symbol, fleet_grid writer, const char *site);
 #define fleet_symbol_writer(g, symbol, writer) fleeti_symbol_writer(g, symbol, writer, FLEETI_HERE)
 
 /* Lets the run lower such a symbol within a step too: the task of grid `cutter` calls fleet_cut_symbol
@@ -508,8 +506,7 @@ void fleeti_symbol_writer(fleet_graph *g, fleet_dim symbol, fleet_grid writer, c
    are passed over without tiles. That a task of such a grid exists is known only when its events are complete: it
    prefetches nothing, and where it turns out not to exist its weight pipeline has copied ahead in vain. In STATIC plans
    that holds for the first grid after the cutter; others on the same workers know it before, and then do not wait either. */
-void fleeti_symbol_cutter(fleet_graph *g, fleet_dim symbol, fleet_grid cutter, const char *file,
-                          int line);
+void fleeti_symbol_cutter(fleet_graph *g, fleet_dim symbol, fleet_grid cutter, const char *site);
 #define fleet_symbol_cutter(g, symbol, cutter) fleeti_symbol_cutter(g, symbol, cutter, FLEETI_HERE)
 
 /* ---- placement, scope, external events, buffers ---- */
@@ -519,20 +516,18 @@ void fleeti_symbol_cutter(fleet_graph *g, fleet_dim symbol, fleet_grid cutter, c
    does not wrap around. Default: a grid's tasks go to the chiplets in contiguous runs of equal length, or in turn if
    a launch may leave tasks out (symbols, run-time tensors), and to a chiplet's workers in turn; chiplet-task k goes
    to chiplet k mod X. */
-void fleeti_grid_place(fleet_graph *g, fleet_grid grid, fleet_map map, const char *file, int line);
+void fleeti_grid_place(fleet_graph *g, fleet_grid grid, fleet_map map, const char *site);
 #define fleet_grid_place(g, grid, map) fleeti_grid_place(g, grid, map, FLEETI_HERE)
 
 /* Places the tasks of a grid on ranks, in a plan for several (fleet_plan_desc.ranks): the value of the map is the rank
    of the task's device, one for each task. Every grid needs a map; fleet_axis(0, 0, r, 1) places a whole grid on rank
    r, and fleet_axis(0, 1, 0, n) gives each rank n values of the first axis. fleet_grid_place then names a chiplet, and
    a worker, of that device. */
-void fleeti_grid_ranks(fleet_graph *g, fleet_grid grid, fleet_axis_map map, const char *file,
-                       int line);
+void fleeti_grid_ranks(fleet_graph *g, fleet_grid grid, fleet_axis_map map, const char *site);
 #define fleet_grid_ranks(g, grid, map) fleeti_grid_ranks(g, grid, map, FLEETI_HERE)
 
 /* Sets the scope of an event tensor. It may be wider than the inferred one; a narrower one is an error. */
-void fleeti_event_scope(fleet_graph *g, fleet_etensor event, fleet_scope scope, const char *file,
-                        int line);
+void fleeti_event_scope(fleet_graph *g, fleet_etensor event, fleet_scope scope, const char *site);
 #define fleet_event_scope(g, event, scope) fleeti_event_scope(g, event, scope, FLEETI_HERE)
 
 /* Declares that something outside the kernel takes part in an event. roles: FLEET_EXTERNAL_NOTIFIES (it adds
@@ -542,19 +537,17 @@ void fleeti_event_scope(fleet_graph *g, fleet_etensor event, fleet_scope scope, 
 #define FLEET_EXTERNAL_NOTIFIES 1u
 #define FLEET_EXTERNAL_WAITS 2u
 void fleeti_event_external(fleet_graph *g, fleet_etensor event, uint32_t roles, uint32_t notifies,
-                           fleet_scope scope, const char *file, int line);
+                           fleet_scope scope, const char *site);
 #define fleet_event_external(g, event, roles, notifies, scope)                                     \
     fleeti_event_external(g, event, roles, notifies, scope, FLEETI_HERE)
 
 /* Declares buffers, and the grids that read and write them. If every grid declares what it uses, the builder tries to
    prove that sources may start before the previous step has ended. */
-fleet_buffer fleeti_buffer(fleet_graph *g, const char *name, const char *file, int line);
+fleet_buffer fleeti_buffer(fleet_graph *g, const char *name, const char *site);
 #define fleet_declare_buffer(g, name) fleeti_buffer(g, name, FLEETI_HERE)
-void fleeti_grid_reads(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const char *file,
-                       int line);
+void fleeti_grid_reads(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const char *site);
 #define fleet_grid_reads(g, grid, buffer) fleeti_grid_reads(g, grid, buffer, FLEETI_HERE)
-void fleeti_grid_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const char *file,
-                        int line);
+void fleeti_grid_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const char *site);
 #define fleet_grid_writes(g, grid, buffer) fleeti_grid_writes(g, grid, buffer, FLEETI_HERE)
 
 /* ---- plan ---- */
@@ -1446,12 +1439,6 @@ fleet_map fleet_map3(fleet_axis_map a, fleet_axis_map b, fleet_axis_map c)
 
 /* ==== >>graph: the calls that build a graph =================================================== */
 
-/* Where in the user's source an object was made. */
-typedef struct fleeti_site {
-    const char *file; /* null: unknown */
-    int line;
-} fleeti_site;
-
 typedef struct fleeti_symbol_def {
     char name[FLEETI_NAME_BYTES];
     int64_t min, max;
@@ -1460,7 +1447,7 @@ typedef struct fleeti_symbol_def {
 
 typedef struct fleeti_event_def {
     char name[FLEETI_NAME_BYTES];
-    fleeti_site site;
+    const char *site;
     fleet_shape shape;
     int64_t count;
     uint32_t scope_given; /* 1: scope is given */
@@ -1473,14 +1460,14 @@ typedef struct fleeti_event_def {
 
 typedef struct fleeti_tensor_def {
     char name[FLEETI_NAME_BYTES];
-    fleeti_site site;
+    const char *site;
     fleet_shape shape;
     uint32_t writer; /* grid, from 0 */
 } fleeti_tensor_def;
 
 typedef struct fleeti_grid_def {
     char name[FLEETI_NAME_BYTES];
-    fleeti_site site;
+    const char *site;
     fleet_shape shape;
     uint32_t tile, args;
     fleet_level level;
@@ -1505,7 +1492,7 @@ typedef struct fleeti_grid_def {
 } fleeti_grid_def;
 
 typedef struct fleeti_edge_def {
-    fleeti_site site;
+    const char *site;
     uint32_t grid, event; /* from 0 */
     uint32_t out;         /* 1: notifies, 0: waits */
     uint32_t tensor;      /* 1 + the run-time tensor of a gather or range edge; 0: the map counts */
@@ -1537,25 +1524,17 @@ struct fleet_graph {
     uint32_t n_buffers;
 };
 
-static fleeti_site fleeti_site_at(const char *file, int line)
-{
-    fleeti_site site;
-    site.file = file;
-    site.line = line;
-    return site;
-}
-
-static void fleeti_set_message(fleet_graph *g, fleet_status status, fleeti_site site,
+static void fleeti_set_message(fleet_graph *g, fleet_status status, const char *site,
                                const char *format, va_list list)
 {
     fleeti_text out = fleeti_text_at(g->message, sizeof g->message);
-    if (site.file) fleeti_put(&out, "%s:%d: ", site.file, site.line);
+    if (site) fleeti_put(&out, "%s: ", site);
     fleeti_put_list(&out, format, list);
     if (g->desc.log) g->desc.log(g->desc.log_user, status, g->message);
 }
 
 /* Records the first error of the building calls. */
-static void fleeti_fail(fleet_graph *g, fleet_status status, fleeti_site site, const char *format,
+static void fleeti_fail(fleet_graph *g, fleet_status status, const char *site, const char *format,
                         ...)
 {
     va_list list;
@@ -1572,7 +1551,7 @@ static int fleeti_check_room(fleet_graph *g, size_t bytes)
 {
     void *room = FLEET_MALLOC(bytes);
     if (!room) {
-        fleeti_fail(g, FLEET_ERROR_MEMORY, fleeti_site_at(NULL, 0), "no memory for the graph");
+        fleeti_fail(g, FLEET_ERROR_MEMORY, NULL, "no memory for the graph");
         return 0;
     }
     FLEET_FREE(room);
@@ -1687,7 +1666,7 @@ static uint32_t fleeti_symbol_number(const fleet_graph *g, uint32_t symbol)
 
 /* Claims a name within its kind; 0 and an error if it is invalid or taken. */
 static int fleeti_claim_name(fleet_graph *g, const char *kind, const char *name, uint32_t id,
-                             fleeti_site site)
+                             const char *site)
 {
     char key[FLEETI_NAME_BYTES + 1];
     size_t length = 0;
@@ -1727,17 +1706,16 @@ static int fleeti_claim_name(fleet_graph *g, const char *kind, const char *name,
 fleet_dim fleet_symbol(fleet_graph *g, const char *name, int64_t min, int64_t max)
 {
     fleeti_symbol_def def;
-    fleeti_site site = fleeti_site_at(NULL, 0);
     fleet_dim d = fleet_dim_of(0);
     if (!fleeti_can_build(g)) return d;
-    if (!fleeti_claim_name(g, "symbol", name, FLEETI_LEN(g->symbols), site)) return d;
+    if (!fleeti_claim_name(g, "symbol", name, FLEETI_LEN(g->symbols), NULL)) return d;
     if (FLEETI_LEN(g->symbols) >= FLEET_MAX_SYMBOLS) {
-        fleeti_fail(g, FLEET_ERROR_ARGUMENT, site, "symbol %s: a graph has at most %d symbols",
+        fleeti_fail(g, FLEET_ERROR_ARGUMENT, NULL, "symbol %s: a graph has at most %d symbols",
                     name, FLEET_MAX_SYMBOLS);
         return d;
     }
     if (min < 0 || min > max || fleeti_is_huge(max)) {
-        fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
+        fleeti_fail(g, FLEET_ERROR_ARGUMENT, NULL,
                     "symbol %s: bounds [%lld, %lld] must be 0 <= min <= max", name, (long long)min,
                     (long long)max);
         return d;
@@ -1755,7 +1733,7 @@ fleet_dim fleet_symbol(fleet_graph *g, const char *name, int64_t min, int64_t ma
 /* Checks that an extent can be evaluated: it has a divisor, and its symbol is one of this graph. Replaces the symbol
    by its number. */
 static int fleeti_check_dim(fleet_graph *g, fleet_dim *d, const char *owner, const char *field,
-                            fleeti_site site)
+                            const char *site)
 {
     const uint32_t symbol = fleeti_symbol_number(g, d->symbol);
     if (d->div <= 0) {
@@ -1775,7 +1753,7 @@ static int fleeti_check_dim(fleet_graph *g, fleet_dim *d, const char *owner, con
 }
 
 static int fleeti_check_shape(fleet_graph *g, fleet_shape *shape, const char *owner,
-                              fleeti_site site)
+                              const char *site)
 {
     char field[32];
     if (shape->rank > FLEET_MAX_RANK) {
@@ -1791,12 +1769,11 @@ static int fleeti_check_shape(fleet_graph *g, fleet_shape *shape, const char *ow
 }
 
 fleet_etensor fleeti_event_tensor(fleet_graph *g, const char *name, fleet_shape shape,
-                                  int64_t count, const char *file, int line)
+                                  int64_t count, const char *site)
 {
     fleet_etensor handle;
     fleeti_event_def def;
     char owner[96];
-    fleeti_site site = fleeti_site_at(file, line);
     handle.id = 0;
     if (!fleeti_can_build(g)) return handle;
     if (!fleeti_claim_name(g, "event tensor", name, FLEETI_LEN(g->events), site)) return handle;
@@ -1817,12 +1794,11 @@ fleet_etensor fleeti_event_tensor(fleet_graph *g, const char *name, fleet_shape 
 }
 
 fleet_grid fleeti_call_device(fleet_graph *g, const char *name, uint32_t tile, fleet_shape shape,
-                              uint32_t args, const char *file, int line)
+                              uint32_t args, const char *site)
 {
     fleet_grid handle;
     fleeti_grid_def def;
     char owner[96];
-    fleeti_site site = fleeti_site_at(file, line);
     handle.id = 0;
     if (!fleeti_can_build(g)) return handle;
     if (!fleeti_claim_name(g, "grid", name, FLEETI_LEN(g->grids), site)) return handle;
@@ -1845,7 +1821,7 @@ fleet_grid fleeti_call_device(fleet_graph *g, const char *name, uint32_t tile, f
 
 /* Reports a handle that is not one of this graph. own: the object of this graph that has its number, or null. */
 static void fleeti_fail_handle(fleet_graph *g, const char *kind, uint64_t handle, const char *own,
-                               fleeti_site site)
+                               const char *site)
 {
     if (own)
         fleeti_fail(g, FLEET_ERROR_HANDLE, site,
@@ -1857,7 +1833,7 @@ static void fleeti_fail_handle(fleet_graph *g, const char *kind, uint64_t handle
 }
 
 /* The object that a handle names; null and an error if it is not one of this graph. */
-static fleeti_grid_def *fleeti_grid_of(fleet_graph *g, fleet_grid grid, fleeti_site site)
+static fleeti_grid_def *fleeti_grid_of(fleet_graph *g, fleet_grid grid, const char *site)
 {
     const uint32_t i = fleeti_number(grid.id) - 1u;
     if (!fleeti_can_build(g)) return NULL;
@@ -1868,7 +1844,7 @@ static fleeti_grid_def *fleeti_grid_of(fleet_graph *g, fleet_grid grid, fleeti_s
     return NULL;
 }
 
-static fleeti_event_def *fleeti_event_of(fleet_graph *g, fleet_etensor event, fleeti_site site)
+static fleeti_event_def *fleeti_event_of(fleet_graph *g, fleet_etensor event, const char *site)
 {
     const uint32_t i = fleeti_number(event.id) - 1u;
     if (!fleeti_can_build(g)) return NULL;
@@ -1879,10 +1855,8 @@ static fleeti_event_def *fleeti_event_of(fleet_graph *g, fleet_etensor event, fl
     return NULL;
 }
 
-void fleeti_grid_level(fleet_graph *g, fleet_grid grid, fleet_level level, const char *file,
-                       int line)
+void fleeti_grid_level(fleet_graph *g, fleet_grid grid, fleet_level level, const char *site)
 {
-    fleeti_site site = fleeti_site_at(file, line);
     fleeti_grid_def *def = fleeti_grid_of(g, grid, site);
     if (!def) return;
     if ((unsigned)level > FLEET_LEVEL_DEVICE) {
@@ -1894,9 +1868,8 @@ void fleeti_grid_level(fleet_graph *g, fleet_grid grid, fleet_level level, const
 }
 
 void fleeti_grid_schedule(fleet_graph *g, fleet_grid grid, fleet_schedule schedule,
-                          const char *file, int line)
+                          const char *site)
 {
-    fleeti_site site = fleeti_site_at(file, line);
     fleeti_grid_def *def = fleeti_grid_of(g, grid, site);
     if (!def) return;
     if ((unsigned)schedule > FLEET_SCHEDULE_AUTO || schedule == FLEET_SCHEDULE_CHIPLET) {
@@ -1909,9 +1882,8 @@ void fleeti_grid_schedule(fleet_graph *g, fleet_grid grid, fleet_schedule schedu
     def->schedule = schedule;
 }
 
-void fleeti_grid_order(fleet_graph *g, fleet_grid grid, fleet_key key, const char *file, int line)
+void fleeti_grid_order(fleet_graph *g, fleet_grid grid, fleet_key key, const char *site)
 {
-    fleeti_site site = fleeti_site_at(file, line);
     fleeti_grid_def *def = fleeti_grid_of(g, grid, site);
     if (!def) return;
     if (fleeti_is_huge(key.constant)) {
@@ -1933,9 +1905,9 @@ void fleeti_grid_order(fleet_graph *g, fleet_grid grid, fleet_key key, const cha
 }
 
 void fleeti_grid_cost(fleet_graph *g, fleet_grid grid, uint64_t mean_ns, uint32_t variation_percent,
-                      uint32_t tasks, const char *file, int line)
+                      uint32_t tasks, const char *site)
 {
-    fleeti_grid_def *def = fleeti_grid_of(g, grid, fleeti_site_at(file, line));
+    fleeti_grid_def *def = fleeti_grid_of(g, grid, site);
     if (!def) return;
     def->timed = 1;
     def->mean_ns = mean_ns;
@@ -1943,10 +1915,8 @@ void fleeti_grid_cost(fleet_graph *g, fleet_grid grid, uint64_t mean_ns, uint32_
     def->expected = tasks;
 }
 
-void fleeti_grid_slices(fleet_graph *g, fleet_grid grid, fleet_dim slices, const char *file,
-                        int line)
+void fleeti_grid_slices(fleet_graph *g, fleet_grid grid, fleet_dim slices, const char *site)
 {
-    fleeti_site site = fleeti_site_at(file, line);
     fleeti_grid_def *def = fleeti_grid_of(g, grid, site);
     char owner[96];
     if (!def) return;
@@ -1956,9 +1926,8 @@ void fleeti_grid_slices(fleet_graph *g, fleet_grid grid, fleet_dim slices, const
     def->slices = slices;
 }
 
-void fleeti_grid_tiles(fleet_graph *g, fleet_grid grid, fleet_dim tiles, const char *file, int line)
+void fleeti_grid_tiles(fleet_graph *g, fleet_grid grid, fleet_dim tiles, const char *site)
 {
-    fleeti_site site = fleeti_site_at(file, line);
     fleeti_grid_def *def = fleeti_grid_of(g, grid, site);
     char owner[96];
     if (!def) return;
@@ -2016,7 +1985,7 @@ static const char *fleeti_parse_einsum(const char *einsum, uint32_t grid_rank, u
 
 /* Checks what can be checked of a map while no extent is known. */
 static int fleeti_check_map(fleet_graph *g, fleet_map *map, uint32_t grid_rank, const char *owner,
-                            fleeti_site site)
+                            const char *site)
 {
     char field[40];
     for (uint32_t j = 0; j < map->rank; j++) {
@@ -2055,7 +2024,7 @@ static int fleeti_check_map(fleet_graph *g, fleet_map *map, uint32_t grid_rank, 
 /* Adds an edge by a map or, if that is null, by an einsum string. */
 static void fleeti_add_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event,
                             const fleet_map *map, const char *einsum, uint32_t out,
-                            fleeti_site site)
+                            const char *site)
 {
     const fleeti_grid_def *from = fleeti_grid_of(g, grid, site);
     const fleeti_event_def *to = fleeti_event_of(g, event, site);
@@ -2095,34 +2064,33 @@ static void fleeti_add_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event
 }
 
 void fleeti_out_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event, const char *einsum,
-                     const char *file, int line)
+                     const char *site)
 {
-    fleeti_add_edge(g, grid, event, NULL, einsum, 1, fleeti_site_at(file, line));
+    fleeti_add_edge(g, grid, event, NULL, einsum, 1, site);
 }
 
 void fleeti_in_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event, const char *einsum,
-                    const char *file, int line)
+                    const char *site)
 {
-    fleeti_add_edge(g, grid, event, NULL, einsum, 0, fleeti_site_at(file, line));
+    fleeti_add_edge(g, grid, event, NULL, einsum, 0, site);
 }
 
 void fleeti_out_edge_map(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_map map,
-                         const char *file, int line)
+                         const char *site)
 {
-    fleeti_add_edge(g, grid, event, &map, NULL, 1, fleeti_site_at(file, line));
+    fleeti_add_edge(g, grid, event, &map, NULL, 1, site);
 }
 
 void fleeti_in_edge_map(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_map map,
-                        const char *file, int line)
+                        const char *site)
 {
-    fleeti_add_edge(g, grid, event, &map, NULL, 0, fleeti_site_at(file, line));
+    fleeti_add_edge(g, grid, event, &map, NULL, 0, site);
 }
 
 /* The key of a pair of grids in the map of names cannot be that of an object, because no kind begins with '>'. The
    name of the event tensor may be cut, in which case two may be alike: it is for reports only. */
-void fleeti_after(fleet_graph *g, fleet_grid later, fleet_grid earlier, const char *file, int line)
+void fleeti_after(fleet_graph *g, fleet_grid later, fleet_grid earlier, const char *site)
 {
-    const fleeti_site site = fleeti_site_at(file, line);
     const fleeti_grid_def *second = fleeti_grid_of(g, later, site);
     const fleeti_grid_def *first = fleeti_grid_of(g, earlier, site);
     const fleet_map map = fleet_map0();
@@ -2149,9 +2117,8 @@ void fleeti_after(fleet_graph *g, fleet_grid later, fleet_grid earlier, const ch
 }
 
 fleet_tensor fleeti_runtime_tensor(fleet_graph *g, const char *name, fleet_shape shape,
-                                   fleet_grid writer, const char *file, int line)
+                                   fleet_grid writer, const char *site)
 {
-    fleeti_site site = fleeti_site_at(file, line);
     fleeti_tensor_def def;
     fleet_tensor handle;
     char owner[96];
@@ -2175,7 +2142,7 @@ fleet_tensor fleeti_runtime_tensor(fleet_graph *g, const char *name, fleet_shape
 }
 
 static fleeti_tensor_def *fleeti_tensor_of(fleet_graph *g, fleet_tensor tensor, uint32_t rank,
-                                           const char *owner, fleeti_site site)
+                                           const char *owner, const char *site)
 {
     const uint32_t i = fleeti_number(tensor.id) - 1u;
     if (!fleeti_can_build(g)) return NULL;
@@ -2194,7 +2161,7 @@ static fleeti_tensor_def *fleeti_tensor_of(fleet_graph *g, fleet_tensor tensor, 
 
 /* The event tensor of a run-time map, which it marks as such; null and an error if it cannot have one. */
 static fleeti_event_def *fleeti_event_by_tensor(fleet_graph *g, fleet_etensor event,
-                                                const char *owner, fleeti_site site)
+                                                const char *owner, const char *site)
 {
     fleeti_event_def *def = fleeti_event_of(g, event, site);
     if (!def) return NULL;
@@ -2208,7 +2175,7 @@ static fleeti_event_def *fleeti_event_by_tensor(fleet_graph *g, fleet_etensor ev
 }
 
 static void fleeti_add_tensor_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event,
-                                   fleet_tensor tensor, uint32_t out, fleeti_site site)
+                                   fleet_tensor tensor, uint32_t out, const char *site)
 {
     const fleeti_grid_def *from = fleeti_grid_of(g, grid, site);
     fleeti_edge_def def;
@@ -2233,21 +2200,19 @@ static void fleeti_add_tensor_edge(fleet_graph *g, fleet_grid grid, fleet_etenso
 }
 
 void fleeti_out_edge_gather(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_tensor topk,
-                            const char *file, int line)
+                            const char *site)
 {
-    fleeti_add_tensor_edge(g, grid, event, topk, 1, fleeti_site_at(file, line));
+    fleeti_add_tensor_edge(g, grid, event, topk, 1, site);
 }
 
 void fleeti_in_edge_range(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_tensor indptr,
-                          const char *file, int line)
+                          const char *site)
 {
-    fleeti_add_tensor_edge(g, grid, event, indptr, 0, fleeti_site_at(file, line));
+    fleeti_add_tensor_edge(g, grid, event, indptr, 0, site);
 }
 
-void fleeti_event_counts(fleet_graph *g, fleet_etensor event, fleet_tensor counts, const char *file,
-                         int line)
+void fleeti_event_counts(fleet_graph *g, fleet_etensor event, fleet_tensor counts, const char *site)
 {
-    fleeti_site site = fleeti_site_at(file, line);
     fleeti_event_def *def = fleeti_event_of(g, event, site);
     char owner[96];
     if (!def) return;
@@ -2264,7 +2229,7 @@ void fleeti_event_counts(fleet_graph *g, fleet_etensor event, fleet_tensor count
 
 /* The symbol and the grid of a call that lets the grid's task set the symbol; null: the call is an error. */
 static fleeti_grid_def *fleeti_setter_of(fleet_graph *g, fleet_dim symbol, fleet_grid grid,
-                                         uint32_t *number, fleeti_site site)
+                                         uint32_t *number, const char *site)
 {
     fleeti_grid_def *def = fleeti_grid_of(g, grid, site);
     if (!def) return NULL;
@@ -2276,10 +2241,8 @@ static fleeti_grid_def *fleeti_setter_of(fleet_graph *g, fleet_dim symbol, fleet
     return NULL;
 }
 
-void fleeti_symbol_writer(fleet_graph *g, fleet_dim symbol, fleet_grid writer, const char *file,
-                          int line)
+void fleeti_symbol_writer(fleet_graph *g, fleet_dim symbol, fleet_grid writer, const char *site)
 {
-    const fleeti_site site = fleeti_site_at(file, line);
     uint32_t number = 0;
     fleeti_grid_def *def = fleeti_setter_of(g, symbol, writer, &number, site);
     if (!def) return;
@@ -2297,18 +2260,15 @@ void fleeti_symbol_writer(fleet_graph *g, fleet_dim symbol, fleet_grid writer, c
     def->writes |= 1u << (number - 1u);
 }
 
-void fleeti_symbol_cutter(fleet_graph *g, fleet_dim symbol, fleet_grid cutter, const char *file,
-                          int line)
+void fleeti_symbol_cutter(fleet_graph *g, fleet_dim symbol, fleet_grid cutter, const char *site)
 {
-    const fleeti_site site = fleeti_site_at(file, line);
     uint32_t number = 0;
     fleeti_grid_def *def = fleeti_setter_of(g, symbol, cutter, &number, site);
     if (def) def->cuts |= 1u << (number - 1u);
 }
 
-void fleeti_grid_place(fleet_graph *g, fleet_grid grid, fleet_map map, const char *file, int line)
+void fleeti_grid_place(fleet_graph *g, fleet_grid grid, fleet_map map, const char *site)
 {
-    fleeti_site site = fleeti_site_at(file, line);
     fleeti_grid_def *def = fleeti_grid_of(g, grid, site);
     char owner[96];
     if (!def) return;
@@ -2329,10 +2289,8 @@ void fleeti_grid_place(fleet_graph *g, fleet_grid grid, fleet_map map, const cha
     def->place = map;
 }
 
-void fleeti_grid_ranks(fleet_graph *g, fleet_grid grid, fleet_axis_map map, const char *file,
-                       int line)
+void fleeti_grid_ranks(fleet_graph *g, fleet_grid grid, fleet_axis_map map, const char *site)
 {
-    fleeti_site site = fleeti_site_at(file, line);
     fleeti_grid_def *def = fleeti_grid_of(g, grid, site);
     fleet_map axes = fleet_map1(map);
     char owner[96];
@@ -2348,10 +2306,8 @@ void fleeti_grid_ranks(fleet_graph *g, fleet_grid grid, fleet_axis_map map, cons
     def->ranks = axes.axis[0];
 }
 
-void fleeti_event_scope(fleet_graph *g, fleet_etensor event, fleet_scope scope, const char *file,
-                        int line)
+void fleeti_event_scope(fleet_graph *g, fleet_etensor event, fleet_scope scope, const char *site)
 {
-    fleeti_site site = fleeti_site_at(file, line);
     fleeti_event_def *def = fleeti_event_of(g, event, site);
     if (!def) return;
     if ((unsigned)scope > FLEET_SCOPE_SYSTEM) {
@@ -2364,9 +2320,8 @@ void fleeti_event_scope(fleet_graph *g, fleet_etensor event, fleet_scope scope, 
 }
 
 void fleeti_event_external(fleet_graph *g, fleet_etensor event, uint32_t roles, uint32_t notifies,
-                           fleet_scope scope, const char *file, int line)
+                           fleet_scope scope, const char *site)
 {
-    fleeti_site site = fleeti_site_at(file, line);
     fleeti_event_def *def = fleeti_event_of(g, event, site);
     if (!def) return;
     if (!roles || roles > (FLEET_EXTERNAL_NOTIFIES | FLEET_EXTERNAL_WAITS) ||
@@ -2389,19 +2344,18 @@ void fleeti_event_external(fleet_graph *g, fleet_etensor event, uint32_t roles, 
     def->outside_scope = scope;
 }
 
-fleet_buffer fleeti_buffer(fleet_graph *g, const char *name, const char *file, int line)
+fleet_buffer fleeti_buffer(fleet_graph *g, const char *name, const char *site)
 {
     fleet_buffer handle;
     handle.id = 0;
     if (!fleeti_can_build(g)) return handle;
-    if (!fleeti_claim_name(g, "buffer", name, g->n_buffers, fleeti_site_at(file, line)))
-        return handle;
+    if (!fleeti_claim_name(g, "buffer", name, g->n_buffers, site)) return handle;
     handle.id = fleeti_handle(g, "", ++g->n_buffers);
     return handle;
 }
 
 static void fleeti_add_use(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, uint32_t writes,
-                           fleeti_site site)
+                           const char *site)
 {
     fleeti_grid_def *grid_def = fleeti_grid_of(g, grid, site);
     fleeti_use_def def;
@@ -2418,16 +2372,14 @@ static void fleeti_add_use(fleet_graph *g, fleet_grid grid, fleet_buffer buffer,
     if (FLEETI_PUSH(g, g->uses, def)) grid_def->declares = 1;
 }
 
-void fleeti_grid_reads(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const char *file,
-                       int line)
+void fleeti_grid_reads(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const char *site)
 {
-    fleeti_add_use(g, grid, buffer, 0, fleeti_site_at(file, line));
+    fleeti_add_use(g, grid, buffer, 0, site);
 }
 
-void fleeti_grid_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const char *file,
-                        int line)
+void fleeti_grid_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const char *site)
 {
-    fleeti_add_use(g, grid, buffer, 1, fleeti_site_at(file, line));
+    fleeti_add_use(g, grid, buffer, 1, site);
 }
 
 /* ==== >>build: state of a build, buckets, running the passes ================================== */
@@ -2607,7 +2559,7 @@ typedef struct fleeti_build {
 
 /* ---- errors, memory, names ---- */
 
-static fleet_status fleeti_reject(fleeti_build *b, fleet_status status, fleeti_site site,
+static fleet_status fleeti_reject(fleeti_build *b, fleet_status status, const char *site,
                                   const char *format, ...)
 {
     va_list list;
@@ -2618,14 +2570,9 @@ static fleet_status fleeti_reject(fleeti_build *b, fleet_status status, fleeti_s
     return status;
 }
 
-static fleeti_site fleeti_no_site(void)
-{
-    return fleeti_site_at(NULL, 0);
-}
-
 static fleet_status fleeti_no_memory(fleeti_build *b)
 {
-    return fleeti_reject(b, FLEET_ERROR_MEMORY, fleeti_no_site(), "no memory for the plan");
+    return fleeti_reject(b, FLEET_ERROR_MEMORY, NULL, "no memory for the plan");
 }
 
 #define FLEETI_WORK_OF_ITEM 16u /* a task, a descriptor, an element: what has memory of its own */
@@ -2635,7 +2582,7 @@ static fleet_status fleeti_no_memory(fleeti_build *b)
 /* Adds n to the work, before it is done. Not FLEET_OK: that would be too much. A pass calls it before it goes through
    anything whose number comes from an extent; otherwise a graph of three lines would keep it busy for hours. */
 static fleet_status fleeti_work(fleeti_build *b, uint64_t n, const char *kind, const char *name,
-                                fleeti_site site)
+                                const char *site)
 {
     const uint64_t max = b->desc->max_work ? b->desc->max_work : FLEET_MAX_WORK;
     if (n <= max && b->work <= max - n) {
@@ -2976,13 +2923,12 @@ static fleet_status fleeti_bind_symbols(fleeti_build *b, fleeti_bucketing *all)
     const fleet_plan_desc *desc = b->desc;
     uint32_t n = FLEETI_LEN(g->symbols), s;
     if (desc->n_bindings > FLEET_MAX_SYMBOLS)
-        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
-                             "plan: n_bindings is %u, at most %d", desc->n_bindings,
-                             FLEET_MAX_SYMBOLS);
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, NULL, "plan: n_bindings is %u, at most %d",
+                             desc->n_bindings, FLEET_MAX_SYMBOLS);
     for (uint32_t i = 0; i < desc->n_bindings; i++) {
         s = fleeti_symbol_number(g, desc->bindings[i].symbol) - 1u;
         if (s >= n)
-            return fleeti_reject(b, FLEET_ERROR_HANDLE, fleeti_no_site(),
+            return fleeti_reject(b, FLEET_ERROR_HANDLE, NULL,
                                  "plan: binding %u is not of a symbol of this graph", i);
         all->value[s][0] = desc->bindings[i].value;
         all->count[s] = 1;
@@ -2990,22 +2936,21 @@ static fleet_status fleeti_bind_symbols(fleeti_build *b, fleeti_bucketing *all)
     for (s = 0; s < n; s++) {
         const fleeti_symbol_def *def = &g->symbols[s];
         if (def->writer && all->count[s])
-            return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
+            return fleeti_reject(b, FLEET_ERROR_ARGUMENT, NULL,
                                  "symbol %s is bound at build, but grid %s sets it in each step",
                                  def->name, g->grids[def->writer - 1u].name);
         if (!all->count[s]) {
             all->at_launch[s] = 1;
             all->n_at_launch++;
             if (def->max > FLEETI_MAX_INDEX)
-                return fleeti_reject(b, FLEET_ERROR_SYMBOL_RANGE, fleeti_no_site(),
+                return fleeti_reject(b, FLEET_ERROR_SYMBOL_RANGE, NULL,
                                      "symbol %s: its max is %lld, but that of a symbol that is "
                                      "bound at launch is at most 2^31-1",
                                      def->name, (long long)def->max);
         } else if (all->value[s][0] < def->min || all->value[s][0] > def->max) {
-            return fleeti_reject(b, FLEET_ERROR_SYMBOL_RANGE, fleeti_no_site(),
-                                 "symbol %s is %lld, outside [%lld, %lld]", def->name,
-                                 (long long)all->value[s][0], (long long)def->min,
-                                 (long long)def->max);
+            return fleeti_reject(
+                b, FLEET_ERROR_SYMBOL_RANGE, NULL, "symbol %s is %lld, outside [%lld, %lld]",
+                def->name, (long long)all->value[s][0], (long long)def->min, (long long)def->max);
         }
     }
     return FLEET_OK;
@@ -3018,9 +2963,8 @@ static fleet_status fleeti_add_bucket(fleeti_build *b, fleeti_bucketing *all, ui
     uint32_t n = all->count[s];
     if (n && value <= all->value[s][n - 1]) return FLEET_OK;
     if (n == FLEET_MAX_BUCKETS)
-        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
-                             "symbol %s has over %d buckets", b->g->symbols[s].name,
-                             FLEET_MAX_BUCKETS);
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, NULL, "symbol %s has over %d buckets",
+                             b->g->symbols[s].name, FLEET_MAX_BUCKETS);
     all->value[s][n] = value;
     all->count[s] = n + 1;
     return FLEET_OK;
@@ -3057,21 +3001,20 @@ static fleet_status fleeti_fill_buckets(fleeti_build *b, fleeti_bucketing *all)
     int64_t value;
     fleet_status status = FLEET_OK;
     if (desc->n_buckets > FLEET_MAX_SYMBOLS)
-        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
-                             "plan: n_buckets is %u, at most %d", desc->n_buckets,
-                             FLEET_MAX_SYMBOLS);
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, NULL, "plan: n_buckets is %u, at most %d",
+                             desc->n_buckets, FLEET_MAX_SYMBOLS);
     for (uint32_t i = 0; i < desc->n_buckets; i++) {
         const fleeti_buckets *list = &desc->buckets[i];
         s = fleeti_symbol_number(b->g, list->symbol) - 1u;
         if (s >= n || !all->at_launch[s] || (list->count && !list->values))
-            return fleeti_reject(b, FLEET_ERROR_HANDLE, fleeti_no_site(),
+            return fleeti_reject(b, FLEET_ERROR_HANDLE, NULL,
                                  "plan: buckets %u are not of a symbol that is bound at launch", i);
         const fleeti_symbol_def *def = &b->g->symbols[s];
         for (uint32_t k = 0; k < list->count && status == FLEET_OK; k++) {
             value = list->values[k];
             if (value < def->min || value > def->max || (k && value <= list->values[k - 1]))
                 return fleeti_reject(
-                    b, FLEET_ERROR_SYMBOL_RANGE, fleeti_no_site(),
+                    b, FLEET_ERROR_SYMBOL_RANGE, NULL,
                     "symbol %s: bucket %lld is outside [%lld, %lld], or not above the previous one",
                     def->name, (long long)value, (long long)def->min, (long long)def->max);
             status = fleeti_add_bucket(b, all, s, value);
@@ -3079,7 +3022,7 @@ static fleet_status fleeti_fill_buckets(fleeti_build *b, fleeti_bucketing *all)
         if (status == FLEET_OK) status = fleeti_add_bucket(b, all, s, def->max);
         if (status != FLEET_OK) return status;
         if (def->writer && all->count[s] > 1)
-            return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
+            return fleeti_reject(b, FLEET_ERROR_ARGUMENT, NULL,
                                  "symbol %s: a launch has one bucket, so a symbol that grid %s "
                                  "sets in each step has that of its max alone",
                                  def->name, b->g->grids[def->writer - 1u].name);
@@ -3098,7 +3041,7 @@ static fleet_status fleeti_fill_buckets(fleeti_build *b, fleeti_bucketing *all)
         if (!fleeti_thin_buckets(all, by_default, n)) {
             for (s = 0; fleeti_count_buckets(all, s + 1) <= FLEET_MAX_BUCKETS; s++) {
             }
-            return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
+            return fleeti_reject(b, FLEET_ERROR_ARGUMENT, NULL,
                                  "plan: over %d buckets in all, with those of symbol %s: name "
                                  "fewer with fleet_buckets_at_build",
                                  FLEET_MAX_BUCKETS, b->g->symbols[s].name);
@@ -3234,17 +3177,17 @@ static fleet_status fleeti_bind_topology(fleeti_build *b)
     const fleet_topology *t = &desc->topology;
     uint32_t scheduler = desc->schedule == FLEET_SCHEDULE_CHIPLET;
     if (t->chiplets < 1 || t->chiplets > FLEET_MAX_CHIPLETS)
-        return fleeti_reject(b, FLEET_ERROR_TOPOLOGY, fleeti_no_site(),
+        return fleeti_reject(b, FLEET_ERROR_TOPOLOGY, NULL,
                              "topology: chiplets is %u, not in 1..%d", t->chiplets,
                              FLEET_MAX_CHIPLETS);
     b->ranks = desc->ranks ? desc->ranks : 1;
     if (b->ranks > FLEET_MAX_PEERS || b->ranks * t->chiplets > FLEET_MAX_CHIPLETS)
-        return fleeti_reject(b, FLEET_ERROR_TOPOLOGY, fleeti_no_site(),
+        return fleeti_reject(b, FLEET_ERROR_TOPOLOGY, NULL,
                              "plan: ranks is %u, but at most %d ranks of %d chiplets in all can "
                              "run one graph",
                              b->ranks, FLEET_MAX_PEERS, FLEET_MAX_CHIPLETS);
     if (t->wave_size < 1 || t->wave_size > 64 || (t->wave_size & (t->wave_size - 1)))
-        return fleeti_reject(b, FLEET_ERROR_TOPOLOGY, fleeti_no_site(),
+        return fleeti_reject(b, FLEET_ERROR_TOPOLOGY, NULL,
                              "topology: wave_size is %u, not a power of two in 1..64",
                              t->wave_size);
     b->own_chiplets = t->chiplets;
@@ -3253,13 +3196,13 @@ static fleet_status fleeti_bind_topology(fleeti_build *b)
         const uint32_t units = t->units[k % t->chiplets];
         uint32_t min = 1 + scheduler;
         if (units < min || units > 65536)
-            return fleeti_reject(b, FLEET_ERROR_TOPOLOGY, fleeti_no_site(),
+            return fleeti_reject(b, FLEET_ERROR_TOPOLOGY, NULL,
                                  "topology: units[%u] is %u, not in %u..65536%s", k, units, min,
                                  scheduler ? " (one is the scheduler)" : "");
         uint32_t max = units - scheduler;
         if (desc->workers_per_chiplet > max)
             return fleeti_reject(
-                b, FLEET_ERROR_TOO_MANY_WORKERS, fleeti_no_site(),
+                b, FLEET_ERROR_TOO_MANY_WORKERS, NULL,
                 "plan: workers_per_chiplet is %u, but chiplet %u has room for %u%s",
                 desc->workers_per_chiplet, k, max, scheduler ? " and the scheduler" : "");
         b->workers[k] = desc->workers_per_chiplet ? desc->workers_per_chiplet : max;
@@ -3287,40 +3230,40 @@ static fleet_status fleeti_bind_desc(fleeti_build *b)
     const fleet_plan_desc *desc = b->desc;
     uint32_t stride = desc->counter_stride_bytes;
     if ((unsigned)desc->schedule > FLEET_SCHEDULE_AUTO)
-        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
-                             "plan: schedule %u does not exist", (unsigned)desc->schedule);
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, NULL, "plan: schedule %u does not exist",
+                             (unsigned)desc->schedule);
     if (desc->counter_levels > 2)
-        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, NULL,
                              "plan: counter_levels is %u, not 0, 1 or 2", desc->counter_levels);
     if (stride && (stride < 4 || stride > FLEET_CACHE_LINE_BYTES || (stride & (stride - 1))))
-        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, NULL,
                              "plan: counter_stride_bytes is %u, not a power of two in 4..128",
                              stride);
     b->levels = desc->counter_levels ? desc->counter_levels : 2;
     b->unfused = desc->unfused;
     if (desc->unfused > 1 || (desc->unfused && desc->schedule != FLEET_SCHEDULE_STATIC))
-        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, NULL,
                              "plan: unfused is %u, but must be 0, or 1 with the schedule STATIC",
                              desc->unfused);
     b->unaware = desc->chiplet_unaware;
     if (desc->chiplet_unaware > 1)
-        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, NULL,
                              "plan: chiplet_unaware is %u, not 0 or 1", desc->chiplet_unaware);
     b->early = desc->early_push;
     if (desc->early_push > 1)
-        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
-                             "plan: early_push is %u, not 0 or 1", desc->early_push);
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, NULL, "plan: early_push is %u, not 0 or 1",
+                             desc->early_push);
     b->costs = fleeti_costs_of(desc);
     if (!(b->costs.static_task >= 0 && b->costs.static_hop >= 0 && b->costs.mixed_task >= 0 &&
           b->costs.mixed_hop >= 0 && b->costs.dynamic_task >= 0 && b->costs.dynamic_hop >= 0))
-        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, NULL,
                              "plan: one of the costs is negative or NaN");
     return FLEET_OK;
 }
 
 /* Evaluates a shape. *count gets the number of its points. */
 static fleet_status fleeti_bind_shape(fleeti_build *b, const fleet_shape *shape, const char *kind,
-                                      const char *name, fleeti_site site, int32_t *extent,
+                                      const char *name, const char *site, int32_t *extent,
                                       uint32_t *count)
 {
     int64_t points = 1;
@@ -3627,7 +3570,7 @@ static fleet_status fleeti_check_ranks(fleeti_build *b)
                                  def->name);
     }
     if (b->n_buckets > 1)
-        return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, fleeti_no_site(),
+        return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, NULL,
                              "plan: one for several ranks has one bucket: bind the symbols at "
                              "build, or name their max as the only bucket");
     if (FLEETI_LEN(b->g->tensors))
@@ -3874,7 +3817,7 @@ static void fleeti_next_coordinate(const fleeti_bound_grid *grid, int32_t *at)
 /* Binds the axes of a map. Afterwards no value for a task of the grid can overflow. */
 static fleet_status fleeti_bind_map(fleeti_build *b, const fleet_map *map,
                                     const fleeti_bound_grid *grid, const char *what,
-                                    fleeti_site site, fleeti_axis *axis)
+                                    const char *site, fleeti_axis *axis)
 {
     for (uint32_t j = 0; j < map->rank; j++) {
         const fleet_axis_map *from = &map->axis[j];
@@ -4556,8 +4499,8 @@ static fleet_status fleeti_pass_place(fleeti_build *b)
         uint32_t k = 0;
         while (k < b->n_tasks && b->rank_of[k] != i) k++;
         if (k == b->n_tasks)
-            return fleeti_reject(b, FLEET_ERROR_PLACEMENT, fleeti_no_site(),
-                                 "plan: rank %u of %u has no task", i, b->ranks);
+            return fleeti_reject(b, FLEET_ERROR_PLACEMENT, NULL, "plan: rank %u of %u has no task",
+                                 i, b->ranks);
     }
     for (uint32_t i = 0; i < b->n_queues; i++) {
         if (count[i] && !b->is_dynamic) count[i]++;
@@ -4565,7 +4508,7 @@ static fleet_status fleeti_pass_place(fleeti_build *b)
         b->queue[i].count = (uint32_t)count[i];
         descs += count[i];
         if (descs > FLEETI_MAX_INDEX)
-            return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_no_site(),
+            return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, NULL,
                                  "plan: the queues hold over 2^31-1 descriptors");
     }
     b->n_descs = (uint32_t)descs;
@@ -4798,7 +4741,7 @@ static fleet_status fleeti_pass_analyse(fleeti_build *b)
         b->elements[e].record = (uint32_t)records;
         records += fleeti_popcount(b->elements[e].producers);
         if (records > FLEETI_MAX_INDEX)
-            return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_no_site(),
+            return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, NULL,
                                  "plan: over 2^31-1 notify records");
     }
     b->n_arrivals = (uint32_t)records;
@@ -5000,8 +4943,7 @@ static fleet_status fleeti_set_target(fleeti_build *b, const fleeti_bound_event 
     }
     if (target > FLEETI_MAX_INDEX)
         return fleeti_reject(
-            b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_no_site(),
-            "event element %s receives over 2^31-1 arrivals",
+            b, FLEET_ERROR_TOO_MANY_TASKS, NULL, "event element %s receives over 2^31-1 arrivals",
             fleeti_element_text(event, (uint32_t)(element - b->elements) - event->first, text));
     element->target = (uint32_t)target;
     return FLEET_OK;
@@ -5053,12 +4995,12 @@ static fleet_status fleeti_lay_out_event(fleeti_build *b, fleeti_bound_event *ev
         if (counts_first >> k & 1u)
             sub[k] = fleeti_reserve_words(device, event->elements, event->stride);
     if (*device > FLEETI_MAX_INDEX || *system > FLEETI_MAX_INDEX)
-        return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_no_site(),
+        return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, NULL,
                              "event tensor %s brings the counters to over 2^31-1 words",
                              event->def ? event->def->name : "step");
     if (b->is_dynamic &&
         fleeti_work(b, (*device - before) / FLEETI_COUNTERS_PER_WORK, "event tensor",
-                    event->def ? event->def->name : "step", fleeti_no_site()) != FLEET_OK)
+                    event->def ? event->def->name : "step", NULL) != FLEET_OK)
         return b->g->build_status; /* fleeti_emit_triggers has a table of them */
     uint32_t target = event->elements ? elements[0].target : 0;
     for (uint32_t i = 0; i < event->elements; i++) {
@@ -5112,7 +5054,7 @@ static fleet_status fleeti_pass_count(fleeti_build *b)
         b->taken = (uint32_t)device;
         if (b->early) device += fleeti_whole_lines(b->n_elements);
         if (device > FLEETI_MAX_INDEX)
-            return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_no_site(),
+            return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, NULL,
                                  "plan: the counters are over 2^31-1 words");
     }
     b->counter_words = (uint32_t)device;
@@ -5505,7 +5447,7 @@ static fleet_status fleeti_pass_tensors(fleeti_build *b)
     fleet_status status = FLEET_OK;
     if (!b->n_maps) return FLEET_OK;
     if (b->n_grids > FLEETI_MAX_OVERLAP_GRIDS)
-        return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, fleeti_no_site(),
+        return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, NULL,
                              "plan: a graph with run-time maps has at most %u grids",
                              FLEETI_MAX_OVERLAP_GRIDS);
     if (!fleeti_new_facts(b, &facts)) return fleeti_no_memory(b);
@@ -5634,7 +5576,7 @@ static fleet_status fleeti_pass_symbols(fleeti_build *b)
             status = fleeti_check_setter(b, &b->grids[i]);
     if (status != FLEET_OK || !b->writes) return status;
     if (b->n_grids > FLEETI_MAX_OVERLAP_GRIDS)
-        return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, fleeti_no_site(),
+        return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, NULL,
                              "plan: a graph whose tasks set symbols has at most %u grids",
                              FLEETI_MAX_OVERLAP_GRIDS);
     if (!fleeti_new_facts(b, &facts)) return fleeti_no_memory(b);
@@ -6772,7 +6714,7 @@ static fleet_status fleeti_report_cycle(fleeti_build *b, fleeti_dry_run *run)
     if (n > 4) fleeti_put(&out, "%u more, the last for ", n - 4);
     fleeti_put(&out, "%s",
                fleeti_task_text(b, fleeti_node_task(b, run, blocked.path[blocked.from]), task));
-    return fleeti_reject(b, FLEET_ERROR_CYCLE, fleeti_no_site(), "the graph has a cycle: %s", list);
+    return fleeti_reject(b, FLEET_ERROR_CYCLE, NULL, "the graph has a cycle: %s", list);
 }
 
 /* Whether the grid may be DYNAMIC. */
@@ -6833,7 +6775,7 @@ static fleet_status fleeti_report_order(fleeti_build *b, fleeti_dry_run *run)
     status = fleeti_advise_order(b, fleeti_node_grid(b, run, before),
                                  fleeti_node_grid(b, run, after), advice, sizeof advice);
     if (status != FLEET_OK) return status;
-    return fleeti_reject(b, FLEET_ERROR_ORDER, fleeti_no_site(),
+    return fleeti_reject(b, FLEET_ERROR_ORDER, NULL,
                          "in the queue of %s task %s is before %s, but can run only after it: %s",
                          queue, fleeti_task_text(b, fleeti_node_task(b, run, before), early),
                          fleeti_task_text(b, fleeti_node_task(b, run, after), late), advice);
