@@ -14,8 +14,8 @@
        >>static           the three schedules: each worker walks its own queue,
        >>chiplet          one scheduler per chiplet posts to mailboxes,
        >>dynamic          arrivals push to ready rings and idle workers pop
-       >>loop             the worker loop: start, next task, wait, tile, notify
        >>record           what FLEET_TRACE adds to the loop: when each task ran
+       >>loop             the worker loop: start, next task, wait, tile, notify
        >>implementation   host code, in the order of >>public
 
    Turns a plan (fleet.h) and your tile functions into a megakernel. The kernel stays yours: the worker loop is a
@@ -3776,16 +3776,163 @@ FLEET_DEVICE uint32_t fleeti_dynamic_wait(const fleeti_worker *w)
     return fleeti_task_has(w, FLEETI_EARLY) ? FLEETI_TASK(w, n_waits) & 0xffff : 0;
 }
 
-/* ==== >>loop: the worker loop ================================================================= */
+/* ==== >>record: when each task ran ============================================================ */
 
-/* >>record */
-FLEET_DEVICE void fleeti_trace_enter(fleeti_worker *w);
-FLEET_DEVICE void fleeti_trace_count(fleeti_worker *w);
-FLEET_DEVICE void fleeti_trace_taken(fleeti_worker *w);
-FLEET_DEVICE void fleeti_trace_begun(fleeti_worker *w);
-FLEET_DEVICE void fleeti_trace_ended(fleeti_worker *w);
-FLEET_DEVICE void fleeti_trace_notified(fleeti_worker *w);
-FLEET_DEVICE void fleeti_trace_leave(const fleeti_worker *w);
+/* The wave that leads a task times it at four points, by a clock that all chiplets share. One lane stores the record
+   after the notify, so that no other task waits for it. Each worker has a part of the trace of its own, and its
+   waves count tasks alike, so that no index is ever shared. */
+
+#if defined(FLEET_TRACE)
+
+/* The worker has its number, so the launch was not refused: it clears its part before it stores records. */
+FLEET_DEVICE void fleeti_trace_enter(fleeti_worker *w)
+{
+    fleeti_trace *trace = fleeti_state_of(w)->config.trace;
+    fleeti_trace_row *rows = (fleeti_trace_row *)(void *)(trace + 1);
+    const uint32_t in_line = FLEET_CACHE_LINE_BYTES / (uint32_t)sizeof(fleeti_trace_row);
+    const uint32_t id = w->fixed->id;
+    fleeti_trace_record *records;
+    fleet_quad zero;
+    if (!trace || fleeti_is_scheduler(w)) return;
+    uint32_t room = fleeti_uniform(trace->records);
+    records =
+        (fleeti_trace_record *)(void *)(rows + (trace->workers + in_line - 1) / in_line * in_line) +
+        (size_t)id * room;
+    __builtin_memset(&zero, 0, sizeof zero);
+    if (fleet_thread_id() == 0) fleet_store_nt16(rows + id, zero);
+    for (uint32_t i = fleet_thread_id(); i < room; i += fleet_thread_count()) {
+        fleet_store_nt16(records + i, zero);
+        fleet_store_nt16(&records[i].notified, zero);
+    }
+    /* Orders the zeros before the first record, which another wave may store. */
+    fleeti_drain();
+    fleet_block_barrier();
+    w->trace.records = (FLEETI_GLOBAL_POINTER(fleeti_trace_record))fleeti_uniform_address(records);
+    w->trace.room = fleeti_uniform(room);
+    w->trace.lead = fleeti_uniform(fleeti_thread_wave(w->self) == 0 ? room : 0);
+    w->trace.first_step = fleeti_uniform(trace->first_step);
+}
+
+/* By all waves, with the next task in hand that is not plain, or with the first one of a batch: counts its records.
+   Plain tasks have one each. Steps before the first one that is recorded have none. */
+FLEET_DEVICE void fleeti_trace_count(fleeti_worker *w)
+{
+    const uint32_t walks = fleeti_walks(w);
+    const uint32_t waves = FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) == FLEET_LEVEL_WAVE;
+    const uint32_t record = w->number - 1 - w->trace.skip;
+    uint32_t records = FLEETI_TASK(w, tile) != FLEETI_TILE_NONE, taken = w->number;
+    if (!w->trace.room) return;
+    if (waves) records = walks ? FLEETI_BATCH_IN(FLEETI_TASK(w, level)) : w->batch_count;
+    if (waves && walks) taken += records - 1;
+    w->trace.batch = fleeti_uniform(record + fleet_wave_id());
+    if (fleeti_step_of(w) < w->trace.first_step) {
+        w->trace.skip = fleeti_uniform(taken);
+        return;
+    }
+    /* In a launch that does not end, numbers of steps and of records wrap: steps do not become early ones again, nor
+       records that have no room the first ones. */
+    w->trace.first_step = 0;
+    records += record;
+    w->trace.skip = fleeti_uniform(taken - (records >> 30 == 3 ? records - (1u << 30) : records));
+}
+
+FLEET_DEVICE uint32_t fleeti_trace_leads(const fleeti_worker *w)
+{
+    return w->group == FLEET_WAVE ? w->trace.room : w->trace.lead;
+}
+/* The compiler moves no access to memory across it. */
+FLEET_DEVICE uint64_t fleeti_trace_now(void)
+{
+    __asm__ volatile("" ::: "memory");
+    uint64_t now = fleet_clock_ticks();
+    __asm__ volatile("" ::: "memory");
+    return now;
+}
+
+/* The task in hand has been acquired. */
+FLEET_DEVICE void fleeti_trace_taken(fleeti_worker *w)
+{
+    if (!fleeti_trace_leads(w)) return;
+    if (w->group == FLEET_WAVE)
+        w->trace.desc = fleeti_uniform(w->batch_at - fleeti_task_waves(w->self));
+    uint64_t now = fleeti_trace_now();
+    w->trace.low = fleeti_uniform((uint32_t)now);
+    w->trace.high = fleeti_uniform((uint32_t)(now >> 32));
+}
+/* Its events are complete: the tile begins. */
+FLEET_DEVICE void fleeti_trace_begun(fleeti_worker *w)
+{
+    if (fleeti_trace_leads(w)) w->trace.begun = fleeti_uniform((uint32_t)fleeti_trace_now());
+}
+/* The tile has returned. */
+FLEET_DEVICE void fleeti_trace_ended(fleeti_worker *w)
+{
+    if (fleeti_trace_leads(w)) w->trace.ended = fleeti_uniform((uint32_t)fleeti_trace_now());
+}
+
+/* The descriptor of the workgroup's task in hand. */
+FLEET_DEVICE uint32_t fleeti_trace_desc(const fleeti_worker *w)
+{
+    if (fleeti_walks(w)) return fleeti_static_desc(w);
+    return fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_SLOT_INDEX(w->number - 1)));
+}
+/* The task has notified. */
+FLEET_DEVICE void fleeti_trace_notified(fleeti_worker *w)
+{
+    fleeti_tracer *t = &w->trace;
+    const uint32_t step = fleeti_step_of(w);
+    const uint32_t absent = w->absent || FLEETI_TASK(w, tile) >= FLEETI_TILE_ABSENT;
+    uint32_t number, desc, flags = FLEETI_TRACE_VALID | (absent ? FLEETI_TRACE_ABSENT : 0);
+    fleet_quad first, second;
+    if (!fleeti_trace_leads(w) || FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) return;
+    if (w->group == FLEET_WAVE) {
+        number = t->batch;
+        t->batch = fleeti_uniform(number + fleeti_task_waves(w->self));
+        desc = t->desc;
+        flags |= fleet_wave_id() << 8;
+    } else {
+        number = w->number - 1 - t->skip;
+        desc = fleeti_trace_desc(w);
+    }
+    if (number >= t->room || step < t->first_step) return;
+    fleeti_trace_record *record = (fleeti_trace_record *)t->records + number;
+    first.word[0] = t->low, first.word[1] = t->high;
+    first.word[2] = t->begun, first.word[3] = t->ended;
+    second.word[0] = (uint32_t)fleeti_trace_now();
+    second.word[1] = desc, second.word[2] = step, second.word[3] = flags;
+    /* The end of the kernel publishes the record to the host. Pair: the copy to the host (edge 17). */
+    if (fleet_lane() == 0) {
+        fleet_store_nt16(record, first);
+        fleet_store_nt16(&record->notified, second);
+    }
+}
+
+/* The worker runs no further task. */
+FLEET_DEVICE void fleeti_trace_leave(const fleeti_worker *w)
+{
+    fleeti_trace *trace = fleeti_state_of(w)->config.trace;
+    fleet_quad row;
+    if (!w->trace.lead || fleet_lane() != 0) return;
+    row.word[0] = w->number - w->trace.skip;
+    row.word[1] = 1 + fleet_load_relaxed_device(&fleeti_state_of(w)->bucket.word);
+    row.word[2] = fleeti_task_waves(w->self);
+    row.word[3] = 0;
+    fleet_store_nt16((fleeti_trace_row *)(void *)(trace + 1) + w->fixed->id, row);
+}
+
+#else
+
+#define fleeti_trace_enter(w) ((void)(w))
+#define fleeti_trace_count(w) ((void)(w))
+#define fleeti_trace_taken(w) ((void)(w))
+#define fleeti_trace_begun(w) ((void)(w))
+#define fleeti_trace_ended(w) ((void)(w))
+#define fleeti_trace_notified(w) ((void)(w))
+#define fleeti_trace_leave(w) ((void)(w))
+
+#endif /* FLEET_TRACE */
+
+/* ==== >>loop: the worker loop ================================================================= */
 
 /* ---- verbs of the worker's schedule ---- */
 
@@ -4372,183 +4519,6 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
         }                                                                                          \
         fleeti_leave(&fleeti_w);                                                                   \
     } while (0)
-
-/* ==== >>record: when each task ran ============================================================ */
-
-/* The wave that leads a task times it at four points, by a clock that all chiplets share. One lane stores the record
-   after the notify, so that no other task waits for it. Each worker has a part of the trace of its own, and its
-   waves count tasks alike, so that no index is ever shared. */
-
-#if defined(FLEET_TRACE)
-
-/* The worker has its number, so the launch was not refused: it clears its part before it stores records. */
-FLEET_DEVICE void fleeti_trace_enter(fleeti_worker *w)
-{
-    fleeti_trace *trace = fleeti_state_of(w)->config.trace;
-    fleeti_trace_row *rows = (fleeti_trace_row *)(void *)(trace + 1);
-    const uint32_t in_line = FLEET_CACHE_LINE_BYTES / (uint32_t)sizeof(fleeti_trace_row);
-    const uint32_t id = w->fixed->id;
-    fleeti_trace_record *records;
-    fleet_quad zero;
-    if (!trace || fleeti_is_scheduler(w)) return;
-    uint32_t room = fleeti_uniform(trace->records);
-    records =
-        (fleeti_trace_record *)(void *)(rows + (trace->workers + in_line - 1) / in_line * in_line) +
-        (size_t)id * room;
-    __builtin_memset(&zero, 0, sizeof zero);
-    if (fleet_thread_id() == 0) fleet_store_nt16(rows + id, zero);
-    for (uint32_t i = fleet_thread_id(); i < room; i += fleet_thread_count()) {
-        fleet_store_nt16(records + i, zero);
-        fleet_store_nt16(&records[i].notified, zero);
-    }
-    /* Orders the zeros before the first record, which another wave may store. */
-    fleeti_drain();
-    fleet_block_barrier();
-    w->trace.records = (FLEETI_GLOBAL_POINTER(fleeti_trace_record))fleeti_uniform_address(records);
-    w->trace.room = fleeti_uniform(room);
-    w->trace.lead = fleeti_uniform(fleeti_thread_wave(w->self) == 0 ? room : 0);
-    w->trace.first_step = fleeti_uniform(trace->first_step);
-}
-
-/* By all waves, with the next task in hand that is not plain, or with the first one of a batch: counts its records.
-   Plain tasks have one each. Steps before the first one that is recorded have none. */
-FLEET_DEVICE void fleeti_trace_count(fleeti_worker *w)
-{
-    const uint32_t walks = fleeti_walks(w);
-    const uint32_t waves = FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) == FLEET_LEVEL_WAVE;
-    const uint32_t record = w->number - 1 - w->trace.skip;
-    uint32_t records = FLEETI_TASK(w, tile) != FLEETI_TILE_NONE, taken = w->number;
-    if (!w->trace.room) return;
-    if (waves) records = walks ? FLEETI_BATCH_IN(FLEETI_TASK(w, level)) : w->batch_count;
-    if (waves && walks) taken += records - 1;
-    w->trace.batch = fleeti_uniform(record + fleet_wave_id());
-    if (fleeti_step_of(w) < w->trace.first_step) {
-        w->trace.skip = fleeti_uniform(taken);
-        return;
-    }
-    /* In a launch that does not end, numbers of steps and of records wrap: steps do not become early ones again, nor
-       records that have no room the first ones. */
-    w->trace.first_step = 0;
-    records += record;
-    w->trace.skip = fleeti_uniform(taken - (records >> 30 == 3 ? records - (1u << 30) : records));
-}
-
-FLEET_DEVICE uint32_t fleeti_trace_leads(const fleeti_worker *w)
-{
-    return w->group == FLEET_WAVE ? w->trace.room : w->trace.lead;
-}
-/* The compiler moves no access to memory across it. */
-FLEET_DEVICE uint64_t fleeti_trace_now(void)
-{
-    __asm__ volatile("" ::: "memory");
-    uint64_t now = fleet_clock_ticks();
-    __asm__ volatile("" ::: "memory");
-    return now;
-}
-
-/* The task in hand has been acquired. */
-FLEET_DEVICE void fleeti_trace_taken(fleeti_worker *w)
-{
-    if (!fleeti_trace_leads(w)) return;
-    if (w->group == FLEET_WAVE)
-        w->trace.desc = fleeti_uniform(w->batch_at - fleeti_task_waves(w->self));
-    uint64_t now = fleeti_trace_now();
-    w->trace.low = fleeti_uniform((uint32_t)now);
-    w->trace.high = fleeti_uniform((uint32_t)(now >> 32));
-}
-/* Its events are complete: the tile begins. */
-FLEET_DEVICE void fleeti_trace_begun(fleeti_worker *w)
-{
-    if (fleeti_trace_leads(w)) w->trace.begun = fleeti_uniform((uint32_t)fleeti_trace_now());
-}
-/* The tile has returned. */
-FLEET_DEVICE void fleeti_trace_ended(fleeti_worker *w)
-{
-    if (fleeti_trace_leads(w)) w->trace.ended = fleeti_uniform((uint32_t)fleeti_trace_now());
-}
-
-/* The descriptor of the workgroup's task in hand. */
-FLEET_DEVICE uint32_t fleeti_trace_desc(const fleeti_worker *w)
-{
-    if (fleeti_walks(w)) return fleeti_static_desc(w);
-    return fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_SLOT_INDEX(w->number - 1)));
-}
-/* The task has notified. */
-FLEET_DEVICE void fleeti_trace_notified(fleeti_worker *w)
-{
-    fleeti_tracer *t = &w->trace;
-    const uint32_t step = fleeti_step_of(w);
-    const uint32_t absent = w->absent || FLEETI_TASK(w, tile) >= FLEETI_TILE_ABSENT;
-    uint32_t number, desc, flags = FLEETI_TRACE_VALID | (absent ? FLEETI_TRACE_ABSENT : 0);
-    fleet_quad first, second;
-    if (!fleeti_trace_leads(w) || FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) return;
-    if (w->group == FLEET_WAVE) {
-        number = t->batch;
-        t->batch = fleeti_uniform(number + fleeti_task_waves(w->self));
-        desc = t->desc;
-        flags |= fleet_wave_id() << 8;
-    } else {
-        number = w->number - 1 - t->skip;
-        desc = fleeti_trace_desc(w);
-    }
-    if (number >= t->room || step < t->first_step) return;
-    fleeti_trace_record *record = (fleeti_trace_record *)t->records + number;
-    first.word[0] = t->low, first.word[1] = t->high;
-    first.word[2] = t->begun, first.word[3] = t->ended;
-    second.word[0] = (uint32_t)fleeti_trace_now();
-    second.word[1] = desc, second.word[2] = step, second.word[3] = flags;
-    /* The end of the kernel publishes the record to the host. Pair: the copy to the host (edge 17). */
-    if (fleet_lane() == 0) {
-        fleet_store_nt16(record, first);
-        fleet_store_nt16(&record->notified, second);
-    }
-}
-
-/* The worker runs no further task. */
-FLEET_DEVICE void fleeti_trace_leave(const fleeti_worker *w)
-{
-    fleeti_trace *trace = fleeti_state_of(w)->config.trace;
-    fleet_quad row;
-    if (!w->trace.lead || fleet_lane() != 0) return;
-    row.word[0] = w->number - w->trace.skip;
-    row.word[1] = 1 + fleet_load_relaxed_device(&fleeti_state_of(w)->bucket.word);
-    row.word[2] = fleeti_task_waves(w->self);
-    row.word[3] = 0;
-    fleet_store_nt16((fleeti_trace_row *)(void *)(trace + 1) + w->fixed->id, row);
-}
-
-#else
-
-FLEET_DEVICE void fleeti_trace_enter(fleeti_worker *w)
-{
-    (void)w;
-}
-FLEET_DEVICE void fleeti_trace_count(fleeti_worker *w)
-{
-    (void)w;
-}
-FLEET_DEVICE void fleeti_trace_taken(fleeti_worker *w)
-{
-    (void)w;
-}
-FLEET_DEVICE void fleeti_trace_begun(fleeti_worker *w)
-{
-    (void)w;
-}
-FLEET_DEVICE void fleeti_trace_ended(fleeti_worker *w)
-{
-    (void)w;
-}
-FLEET_DEVICE void fleeti_trace_notified(fleeti_worker *w)
-{
-    (void)w;
-}
-FLEET_DEVICE void fleeti_trace_leave(const fleeti_worker *w)
-{
-    (void)w;
-}
-
-#endif /* FLEET_TRACE */
 
 #endif /* FLEET_SCHED_H */
 
