@@ -972,6 +972,28 @@ typedef struct fleeti_grid {
 #define FLEETI_CHOSEN_BY_TIME 1u
 #define FLEETI_CHOSEN_AVOIDS_DEADLOCK 2u /* DYNAMIC, because fixed queues would deadlock */
 
+/* The tables of a plan, on the host and the device. Macros: nvcc makes other code of functions. */
+#define FLEETI_PLAN_TABLE(type, plan, table)                                                       \
+    ((const type *)(const void *)((const char *)(plan) + (plan)->table))
+#define fleeti_plan_queues(plan) FLEETI_PLAN_TABLE(fleeti_queue, plan, queues)
+#define fleeti_plan_tasks(plan) FLEETI_PLAN_TABLE(fleet_task, plan, tasks)
+#define fleeti_plan_waits(plan) FLEETI_PLAN_TABLE(fleeti_wait, plan, waits)
+#define fleeti_plan_notifies(plan) FLEETI_PLAN_TABLE(fleeti_notify, plan, notifies)
+#define fleeti_plan_events(plan) FLEETI_PLAN_TABLE(fleeti_event, plan, events)
+#define fleeti_plan_grids(plan) FLEETI_PLAN_TABLE(fleeti_grid, plan, grids)
+#define fleeti_plan_targets(plan) FLEETI_PLAN_TABLE(uint32_t, plan, targets)
+#define fleeti_plan_consumers(plan) FLEETI_PLAN_TABLE(fleeti_consumer, plan, consumers)
+#define fleeti_plan_first_consumers(plan) FLEETI_PLAN_TABLE(uint32_t, plan, first_consumers)
+#define fleeti_plan_triggers(plan) FLEETI_PLAN_TABLE(fleeti_trigger, plan, triggers)
+#define fleeti_plan_taken_targets(plan) FLEETI_PLAN_TABLE(uint32_t, plan, taken_targets)
+#define fleeti_plan_symbols(plan) FLEETI_PLAN_TABLE(fleeti_symbol, plan, symbols)
+#define fleeti_plan_buckets(plan) FLEETI_PLAN_TABLE(uint64_t, plan, buckets)
+#define fleeti_plan_maps(plan) FLEETI_PLAN_TABLE(fleeti_runtime_map, plan, maps)
+#define fleeti_plan_tensors(plan) FLEETI_PLAN_TABLE(fleeti_tensor_info, plan, tensors)
+#define fleeti_plan_guards(plan) FLEETI_PLAN_TABLE(fleeti_guard, plan, guards)
+#define fleeti_plan_keys(plan) FLEETI_PLAN_TABLE(fleet_key, plan, keys)
+#define fleeti_plan_forwards(plan) FLEETI_PLAN_TABLE(fleeti_forward, plan, forwards)
+
 FLEET_C_END
 
 #endif /* FLEET_H */
@@ -2863,9 +2885,7 @@ static void *fleeti_at(const fleet_plan *plan, uint64_t offset)
 static uint32_t fleeti_notified(const fleet_plan *plan, const fleeti_notify *notify)
 {
     if (plan->ranks == 1 || !(notify->counter & FLEETI_SYSTEM)) return notify->counter;
-    return ((const fleeti_forward *)fleeti_at(plan,
-                                              plan->forwards))[notify->counter & ~FLEETI_SYSTEM]
-        .counter;
+    return fleeti_plan_forwards(plan)[notify->counter & ~FLEETI_SYSTEM].counter;
 }
 
 /* ---- descriptor ---- */
@@ -6282,8 +6302,8 @@ static uint32_t fleeti_ring_of(const fleet_task *task)
 /* Writes the consumers of ranges, after those of all elements: for each range the tasks of its grid, in order. */
 static fleet_status fleeti_emit_ranges(fleeti_build *b, fleet_plan *plan, uint32_t end)
 {
-    const fleet_task *tasks = (const fleet_task *)fleeti_at(plan, plan->tasks);
-    const fleeti_queue *queues = (const fleeti_queue *)fleeti_at(plan, plan->queues);
+    const fleet_task *tasks = fleeti_plan_tasks(plan);
+    const fleeti_queue *queues = fleeti_plan_queues(plan);
     fleeti_runtime_map *maps = (fleeti_runtime_map *)fleeti_at(plan, plan->maps);
     fleeti_consumer none, *consumers = (fleeti_consumer *)fleeti_at(plan, plan->consumers);
     uint32_t *first = (uint32_t *)fleeti_alloc(b, b->n_grids, sizeof *first); /* 1 + map */
@@ -6315,8 +6335,8 @@ static fleet_status fleeti_emit_ranges(fleeti_build *b, fleet_plan *plan, uint32
 static void fleeti_mark_feeders(const fleeti_build *b, fleet_plan *plan)
 {
     fleet_task *tasks = (fleet_task *)fleeti_at(plan, plan->tasks);
-    const fleeti_trigger *triggers = (const fleeti_trigger *)fleeti_at(plan, plan->triggers);
-    const uint32_t *first = (const uint32_t *)fleeti_at(plan, plan->first_consumers);
+    const fleeti_trigger *triggers = fleeti_plan_triggers(plan);
+    const uint32_t *first = fleeti_plan_first_consumers(plan);
     for (uint32_t d = 0; d < plan->n_descs; d++) {
         uint32_t feeds = (uint32_t)fleeti_arrives_by_maps(b, &b->grids[tasks[d].grid]);
         for (uint32_t i = 0; i < tasks[d].n_notifies && !feeds; i++) {
@@ -6330,8 +6350,8 @@ static void fleeti_mark_feeders(const fleeti_build *b, fleet_plan *plan)
 /* Writes the consumers of each element, in two rounds: the first one counts them, the second one fills them in. */
 static fleet_status fleeti_emit_consumers(fleeti_build *b, fleet_plan *plan)
 {
-    const fleet_task *tasks = (const fleet_task *)fleeti_at(plan, plan->tasks);
-    const fleeti_queue *queues = (const fleeti_queue *)fleeti_at(plan, plan->queues);
+    const fleet_task *tasks = fleeti_plan_tasks(plan);
+    const fleeti_queue *queues = fleeti_plan_queues(plan);
     fleeti_consumer *consumers = (fleeti_consumer *)fleeti_at(plan, plan->consumers);
     uint32_t *first = (uint32_t *)fleeti_at(plan, plan->first_consumers);
     const uint32_t lists = b->n_elements * (1 + b->early), step = b->n_elements - 1;
@@ -6365,8 +6385,8 @@ static fleet_status fleeti_emit_consumers(fleeti_build *b, fleet_plan *plan)
 /* Fills in the consumers of a trigger's element. */
 static void fleeti_trigger_consumers(const fleet_plan *plan, fleeti_trigger *trigger)
 {
-    const uint32_t *first = (const uint32_t *)fleeti_at(plan, plan->first_consumers);
-    const fleeti_runtime_map *maps = (const fleeti_runtime_map *)fleeti_at(plan, plan->maps);
+    const uint32_t *first = fleeti_plan_first_consumers(plan);
+    const fleeti_runtime_map *maps = fleeti_plan_maps(plan);
     uint32_t apart = trigger->element == plan->n_elements - 1;
     for (uint32_t i = 0; i < plan->n_maps && !apart; i++)
         apart = maps[i].kind == FLEETI_MAP_RANGES &&
@@ -6379,7 +6399,7 @@ static void fleeti_trigger_consumers(const fleet_plan *plan, fleeti_trigger *tri
    of producers of each element. */
 static fleet_status fleeti_emit_triggers(fleeti_build *b, fleet_plan *plan)
 {
-    const fleeti_notify *notifies = (const fleeti_notify *)fleeti_at(plan, plan->notifies);
+    const fleeti_notify *notifies = fleeti_plan_notifies(plan);
     fleeti_trigger *triggers = (fleeti_trigger *)fleeti_at(plan, plan->triggers);
     uint32_t *of_counter = (uint32_t *)fleeti_alloc(b, b->counter_words, sizeof *of_counter);
     uint32_t *of_system = (uint32_t *)fleeti_alloc(b, b->system_words, sizeof *of_system);
@@ -6596,8 +6616,8 @@ static fleet_status fleeti_run_dry(fleeti_build *b, const fleet_plan *plan, flee
 {
     uint32_t node, first;
     memset(run, 0, sizeof *run);
-    run->tasks = (const fleet_task *)fleeti_at(plan, plan->tasks);
-    run->queues = (const fleeti_queue *)fleeti_at(plan, plan->queues);
+    run->tasks = fleeti_plan_tasks(plan);
+    run->queues = fleeti_plan_queues(plan);
     run->sequential = sequential;
     run->first_node = (uint32_t *)fleeti_alloc(b, b->n_grids + 1u, sizeof *run->first_node);
     if (!run->first_node) return fleeti_no_memory(b);
@@ -6904,18 +6924,18 @@ static int fleeti_check_layout(fleeti_check *c)
         return 0;
     fleeti_lay_out_block(&head);
     if (memcmp(&head, plan, sizeof head) != 0 || head.names >= plan->bytes) return 0;
-    c->queues = (const fleeti_queue *)fleeti_at(plan, plan->queues);
-    c->tasks = (const fleet_task *)fleeti_at(plan, plan->tasks);
-    c->waits = (const fleeti_wait *)fleeti_at(plan, plan->waits);
-    c->notifies = (const fleeti_notify *)fleeti_at(plan, plan->notifies);
-    c->events = (const fleeti_event *)fleeti_at(plan, plan->events);
-    c->grids = (const fleeti_grid *)fleeti_at(plan, plan->grids);
-    c->targets = (const uint32_t *)fleeti_at(plan, plan->targets);
-    c->symbols = (const fleeti_symbol *)fleeti_at(plan, plan->symbols);
-    c->guards = (const fleeti_guard *)fleeti_at(plan, plan->guards);
-    c->maps = (const fleeti_runtime_map *)fleeti_at(plan, plan->maps);
-    c->tensors = (const fleeti_tensor_info *)fleeti_at(plan, plan->tensors);
-    c->forwards = (const fleeti_forward *)fleeti_at(plan, plan->forwards);
+    c->queues = fleeti_plan_queues(plan);
+    c->tasks = fleeti_plan_tasks(plan);
+    c->waits = fleeti_plan_waits(plan);
+    c->notifies = fleeti_plan_notifies(plan);
+    c->events = fleeti_plan_events(plan);
+    c->grids = fleeti_plan_grids(plan);
+    c->targets = fleeti_plan_targets(plan);
+    c->symbols = fleeti_plan_symbols(plan);
+    c->guards = fleeti_plan_guards(plan);
+    c->maps = fleeti_plan_maps(plan);
+    c->tensors = fleeti_plan_tensors(plan);
+    c->forwards = fleeti_plan_forwards(plan);
     return 1;
 }
 
@@ -7222,8 +7242,8 @@ static int fleeti_check_records(const fleeti_check *c)
 {
     const fleet_plan *plan = c->plan;
     const fleeti_event *step = &c->events[plan->step_event];
-    const fleeti_trigger *triggers = (const fleeti_trigger *)fleeti_at(plan, plan->triggers);
-    const uint32_t *first = (const uint32_t *)fleeti_at(plan, plan->first_consumers);
+    const fleeti_trigger *triggers = fleeti_plan_triggers(plan);
+    const uint32_t *first = fleeti_plan_first_consumers(plan);
     fleeti_trigger trigger;
     uint32_t e = 0;
     for (uint32_t i = 0; i < plan->n_waits; i++) {
@@ -7345,7 +7365,7 @@ static int fleeti_check_runtime_map(const fleeti_check *c, const fleeti_runtime_
 static int fleeti_check_maps(const fleeti_check *c)
 {
     const fleet_plan *plan = c->plan;
-    const uint32_t *first = (const uint32_t *)fleeti_at(plan, plan->first_consumers);
+    const uint32_t *first = fleeti_plan_first_consumers(plan);
     const uint64_t lists = plan->n_elements * (1ull + plan->early);
     uint32_t consumers = 0;
     if (c->dynamic) {
@@ -7434,9 +7454,7 @@ static int fleeti_check_queues(const fleeti_check *c)
     uint32_t descs = 0, chiplet = 0;
     for (uint32_t q = 0; q < plan->n_queues; q++) {
         const uint32_t own = q < fleeti_chiplet_queues(plan);
-        const fleet_key *keys = plan->keyed && (own || !c->dynamic)
-                                    ? (const fleet_key *)fleeti_at(plan, plan->keys)
-                                    : NULL;
+        const fleet_key *keys = plan->keyed && (own || !c->dynamic) ? fleeti_plan_keys(plan) : NULL;
         uint64_t order = 0, before = 0;
         int64_t key = 0, key_before = 0;
         if (!own)
@@ -7514,8 +7532,8 @@ static int fleeti_check_range_tasks(const fleeti_check *c, const fleeti_runtime_
 static int fleeti_check_consumers(const fleeti_check *c)
 {
     const fleet_plan *plan = c->plan;
-    const fleeti_consumer *consumers = (const fleeti_consumer *)fleeti_at(plan, plan->consumers);
-    const uint32_t *first = (const uint32_t *)fleeti_at(plan, plan->first_consumers);
+    const fleeti_consumer *consumers = fleeti_plan_consumers(plan);
+    const uint32_t *first = fleeti_plan_first_consumers(plan);
     uint32_t entries[FLEETI_RINGS * FLEET_MAX_CHIPLETS];
     if (!c->dynamic) return 1;
     uint32_t listed = first[plan->n_elements * (1 + plan->early)];
@@ -7660,21 +7678,6 @@ fleet_status fleet_plan_check(const void *block, size_t bytes)
 
 /* ---- queries ---- */
 
-static const fleeti_event *fleeti_plan_events(const fleet_plan *plan)
-{
-    return (const fleeti_event *)fleeti_at(plan, plan->events);
-}
-
-static const fleeti_grid *fleeti_plan_grids(const fleet_plan *plan)
-{
-    return (const fleeti_grid *)fleeti_at(plan, plan->grids);
-}
-
-static const fleeti_tensor_info *fleeti_plan_tensors(const fleet_plan *plan)
-{
-    return (const fleeti_tensor_info *)fleeti_at(plan, plan->tensors);
-}
-
 static const char *fleeti_plan_text(const fleet_plan *plan, uint64_t offset)
 {
     return (const char *)fleeti_at(plan, offset);
@@ -7684,8 +7687,7 @@ const fleet_plan *fleet_plan_bucket(const fleet_plan *plan, uint32_t i)
 {
     if (!plan || i >= plan->n_buckets) return NULL;
     if (plan->n_buckets == 1) return plan;
-    return (const fleet_plan *)fleeti_at(plan,
-                                         ((const uint64_t *)fleeti_at(plan, plan->buckets))[i]);
+    return (const fleet_plan *)fleeti_at(plan, fleeti_plan_buckets(plan)[i]);
 }
 
 uint64_t fleet_plan_args(const fleet_plan *plan)
@@ -7775,7 +7777,7 @@ size_t fleet_plan_counter_name(const fleet_plan *plan, uint32_t counter, char *t
     int32_t at[FLEET_MAX_RANK];
     uint32_t element = 0, sub = 0;
     if (!plan) return 0;
-    const fleeti_notify *notifies = (const fleeti_notify *)fleeti_at(plan, plan->notifies);
+    const fleeti_notify *notifies = fleeti_plan_notifies(plan);
     event = fleeti_event_at(plan, counter, &element);
     for (uint32_t i = 0; !event && counter && i < plan->n_notifies; i++) {
         if (notifies[i].sub != counter) continue;
@@ -7806,9 +7808,8 @@ typedef struct fleeti_event_stats {
 static fleeti_event_stats fleeti_count_event(const fleet_plan *plan, uint32_t index, uint32_t *next)
 {
     const fleeti_event *event = &fleeti_plan_events(plan)[index];
-    const fleeti_notify *notifies = (const fleeti_notify *)fleeti_at(plan, plan->notifies);
-    const uint32_t *targets =
-        (const uint32_t *)fleeti_at(plan, plan->targets) + event->first_target;
+    const fleeti_notify *notifies = fleeti_plan_notifies(plan);
+    const uint32_t *targets = fleeti_plan_targets(plan) + event->first_target;
     fleeti_event_stats stats;
     memset(&stats, 0, sizeof stats);
     for (uint32_t i = 0; i < event->elements; i++) {
@@ -7845,8 +7846,8 @@ fleet_plan_stats fleet_plan_get_stats(const fleet_plan *plan)
     uint32_t next = 0;
     memset(&stats, 0, sizeof stats);
     if (!plan) return stats;
-    const fleet_task *tasks = (const fleet_task *)fleeti_at(plan, plan->tasks);
-    const fleeti_queue *queues = (const fleeti_queue *)fleeti_at(plan, plan->queues);
+    const fleet_task *tasks = fleeti_plan_tasks(plan);
+    const fleeti_queue *queues = fleeti_plan_queues(plan);
     for (uint32_t i = 0; i < plan->n_grids; i++) {
         const fleeti_grid *grid = &fleeti_plan_grids(plan)[i];
         if (grid->tiles)
@@ -8004,7 +8005,7 @@ static void fleeti_report_overlap(const fleet_plan *plan, fleeti_text *out)
 /* Reports the plans for other values of the symbols. */
 static void fleeti_report_buckets(const fleet_plan *plan, fleeti_text *out)
 {
-    const fleeti_symbol *symbols = (const fleeti_symbol *)fleeti_at(plan, plan->symbols);
+    const fleeti_symbol *symbols = fleeti_plan_symbols(plan);
     if (!plan->guarded) return;
     fleeti_put(out, "symbols at launch:");
     for (uint32_t k = 0; k < plan->n_symbols; k++)
@@ -8040,7 +8041,7 @@ static void fleeti_report_buckets(const fleet_plan *plan, fleeti_text *out)
 static void fleeti_report_maps(const fleet_plan *plan, fleeti_text *out)
 {
     static const char *const what[] = {FLEETI_MAP_LIST(FLEETI_MAP_TEXT)};
-    const fleeti_runtime_map *maps = (const fleeti_runtime_map *)fleeti_at(plan, plan->maps);
+    const fleeti_runtime_map *maps = fleeti_plan_maps(plan);
     for (uint32_t i = 0; i < plan->n_grids; i++) {
         const fleeti_grid *grid = &fleeti_plan_grids(plan)[i];
         for (uint32_t k = grid->first_map; k < grid->first_map + grid->n_maps; k++)

@@ -918,7 +918,7 @@ FLEET_HOST_DEVICE uint32_t fleeti_blocks_of(const fleet_plan *plan, uint32_t chi
 FLEET_HOST_DEVICE const fleet_plan *fleeti_plan_at(const fleet_plan *plan, uint32_t bucket)
 {
     const char *block = (const char *)plan;
-    const uint64_t *offsets = (const uint64_t *)(const void *)(block + plan->buckets);
+    const uint64_t *offsets = fleeti_plan_buckets(plan);
     if (plan->n_buckets == 1) return plan;
     return (const fleet_plan *)(const void *)(block + offsets[bucket]);
 }
@@ -1383,7 +1383,7 @@ FLEET_DEVICE uint32_t fleeti_is_absent(const fleeti_worker *w)
 FLEET_DEVICE uint32_t fleeti_extent_now(const fleeti_worker *w, uint32_t grid, uint32_t given)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
-    const fleeti_grid *g = (const fleeti_grid *)((const char *)plan + plan->grids) + grid;
+    const fleeti_grid *g = fleeti_plan_grids(plan) + grid;
     if (!g->guarded) return given;
     return (uint32_t)fleeti_shape_of(fleeti_state_of(w), grid, 0);
 }
@@ -1414,7 +1414,7 @@ FLEET_DEVICE uint32_t fleeti_tensor_within(const fleeti_worker *w, const fleeti_
 FLEET_DEVICE uint32_t fleeti_has_maps(const fleeti_worker *w)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
-    const fleeti_grid *grids = (const fleeti_grid *)((const char *)plan + plan->grids);
+    const fleeti_grid *grids = fleeti_plan_grids(plan);
     return fleeti_uniform(grids[FLEETI_TASK(w, grid)].n_maps) != 0;
 }
 /* The same for tasks that a run-time tensor names, once their events are complete: those from the tensor's last
@@ -1423,10 +1423,8 @@ FLEET_DEVICE uint32_t fleeti_has_maps(const fleeti_worker *w)
 FLEET_DEVICE uint32_t fleeti_is_missing(const fleeti_worker *w)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
-    const char *block = (const char *)plan;
-    const fleeti_grid *grid = (const fleeti_grid *)(block + plan->grids) + FLEETI_TASK(w, grid);
-    const fleeti_runtime_map *maps =
-        (const fleeti_runtime_map *)(block + plan->maps) + grid->first_map;
+    const fleeti_grid *grid = fleeti_plan_grids(plan) + FLEETI_TASK(w, grid);
+    const fleeti_runtime_map *maps = fleeti_plan_maps(plan) + grid->first_map;
     uint32_t missing = 0;
     FLEETI_ROLLED
     for (uint32_t k = 0; k < grid->n_maps && fleeti_schedule_of(w) != FLEETI_SINGLE_TASK; k++)
@@ -1453,9 +1451,8 @@ FLEET_DEVICE void fleeti_tensor_failed(const fleeti_worker *w, uint32_t tensor, 
 FLEET_DEVICE uint32_t fleeti_gathered(const fleeti_worker *w, const fleeti_runtime_map *counts)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
-    const char *block = (const char *)plan;
-    const fleeti_runtime_map *maps = (const fleeti_runtime_map *)(block + plan->maps);
-    const fleeti_grid *grids = (const fleeti_grid *)(block + plan->grids);
+    const fleeti_runtime_map *maps = fleeti_plan_maps(plan);
+    const fleeti_grid *grids = fleeti_plan_grids(plan);
     uint32_t sum = 0;
     FLEETI_ROLLED
     for (uint32_t k = 0; k < plan->n_maps; k++) {
@@ -1476,10 +1473,8 @@ FLEET_DEVICE uint32_t fleeti_gathered(const fleeti_worker *w, const fleeti_runti
 FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
-    const char *block = (const char *)plan;
-    const fleeti_grid *grid = (const fleeti_grid *)(block + plan->grids) + FLEETI_TASK(w, grid);
-    const fleeti_runtime_map *maps =
-        (const fleeti_runtime_map *)(block + plan->maps) + grid->first_map;
+    const fleeti_grid *grid = fleeti_plan_grids(plan) + FLEETI_TASK(w, grid);
+    const fleeti_runtime_map *maps = fleeti_plan_maps(plan) + grid->first_map;
     uint32_t wrong = 0;
     if (!fleeti_has_maps(w)) return 0;
     /* Publishes the stores of each wave to the wave that checks, over the barrier: they are in the L2. Pair: the
@@ -1919,8 +1914,7 @@ FLEET_DEVICE void fleeti_await_peers(fleeti_state *state, uint32_t steps)
     const fleet_plan *plan = fleeti_plan_at(state->config.plan, bucket);
     fleeti_counters c;
     fleeti_wait_diagnostics seen;
-    const fleeti_wait *waits =
-        (const fleeti_wait *)((const char *)plan + plan->waits) + plan->step_waits[rank];
+    const fleeti_wait *waits = fleeti_plan_waits(plan) + plan->step_waits[rank];
     c.device = state->config.counters;
     c.system = &state->config.links.own;
     for (uint32_t i = 0; i < plan->n_step_waits[rank]; i++)
@@ -2020,10 +2014,8 @@ FLEET_DEVICE uint32_t fleeti_finishes(const fleeti_worker *w, uint32_t worker)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
     fleeti_state *state = fleeti_state_of(w);
-    const fleeti_event *step =
-        (const fleeti_event *)((const char *)plan + plan->events) + plan->step_event;
-    const uint32_t target =
-        ((const uint32_t *)((const char *)plan + plan->targets))[step->first_target];
+    const fleeti_event *step = fleeti_plan_events(plan) + plan->step_event;
+    const uint32_t target = fleeti_plan_targets(plan)[step->first_target];
     fleeti_wait_diagnostics seen;
     uint32_t tries = 0;
     uint64_t since = 0;
@@ -2060,7 +2052,7 @@ FLEET_DEVICE void fleeti_set_symbol_now(const fleet_ctx *ctx, uint32_t symbol, i
 {
     fleeti_state *state = fleeti_state_of_ctx(ctx);
     const fleet_plan *plan = state->config.plan;
-    const fleeti_guard *guards = (const fleeti_guard *)((const char *)plan + plan->guards);
+    const fleeti_guard *guards = fleeti_plan_guards(plan);
     int32_t *shapes = state->config.shapes;
     if (ctx->thread == 0)
         fleet_store_relaxed_device((uint32_t *)(void *)&state->symbols[symbol], (uint32_t)value);
@@ -2107,8 +2099,8 @@ FLEET_DEVICE fleet_status fleeti_set_symbol_in(const fleet_ctx *ctx, uint32_t sy
 {
     fleeti_state *state = fleeti_state_of_ctx(ctx);
     const fleet_plan *plan = state->config.plan;
-    const fleeti_grid *grid = (const fleeti_grid *)((const char *)plan + plan->grids) + ctx->grid;
-    const fleeti_symbol *s = (const fleeti_symbol *)((const char *)plan + plan->symbols) + symbol;
+    const fleeti_grid *grid = fleeti_plan_grids(plan) + ctx->grid;
+    const fleeti_symbol *s = fleeti_plan_symbols(plan) + symbol;
     if (symbol >= plan->n_symbols || !((cuts ? grid->cuts : grid->writes) >> symbol & 1))
         return FLEET_ERROR_ARGUMENT;
     int32_t before = fleet_symbol_now(ctx, symbol);
@@ -2993,8 +2985,7 @@ FLEET_DEVICE fleeti_pop_ring fleeti_pop_ring_of(const fleeti_worker *w, uint32_t
 FLEET_DEVICE void fleeti_cache_pop_rings(const fleeti_worker *w)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
-    const fleeti_event *step =
-        (const fleeti_event *)((const char *)plan + plan->events) + plan->step_event;
+    const fleeti_event *step = fleeti_plan_events(plan) + plan->step_event;
     if (fleet_thread_id() == 0) {
         FLEETI_ROLLED
         for (uint32_t kind = 0; kind < FLEETI_RINGS; kind++) {
@@ -3005,9 +2996,8 @@ FLEET_DEVICE void fleeti_cache_pop_rings(const fleeti_worker *w)
             fleeti_lds_put(w->slots, FLEETI_HOME_WORD(kind) + 3, s.entries);
         }
         fleeti_lds_put(w->slots, FLEETI_STEP_WORD, step->counter);
-        fleeti_lds_put(
-            w->slots, FLEETI_STEP_WORD + 1,
-            ((const uint32_t *)((const char *)plan + plan->targets))[plan->n_elements - 1]);
+        fleeti_lds_put(w->slots, FLEETI_STEP_WORD + 1,
+                       fleeti_plan_targets(plan)[plan->n_elements - 1]);
         fleeti_lds_put(w->slots, FLEETI_STEP_WORD + 2, plan->n_descs);
         fleeti_lds_put(w->slots, FLEETI_BEGUN_WORD, w->epoch);
         fleeti_lds_put(w->slots, FLEETI_OWN_INDEX, ~0u);
@@ -3063,8 +3053,7 @@ FLEET_DEVICE uint32_t fleeti_complete_absent(const fleeti_worker *w, uint32_t de
 {
     const fleet_plan *plan = fleeti_plan_of(w);
     const fleet_task *task = fleeti_tasks_of(w) + desc;
-    const fleeti_trigger *triggers =
-        (const fleeti_trigger *)((const char *)plan + plan->triggers) + task->notifies;
+    const fleeti_trigger *triggers = fleeti_plan_triggers(plan) + task->notifies;
     const uint32_t lanes = fleet_wave_size() < 32 ? fleet_wave_size() : 32, lane = fleet_lane();
     const uint32_t n = fleeti_uniform(task->n_notifies), here = lane < lanes && lane < n;
     fleeti_notify r;
@@ -3221,9 +3210,8 @@ FLEET_DEVICE void fleeti_make_ready(const fleeti_worker *w, fleeti_completions c
                                     uint32_t epoch)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
-    const char *block = (const char *)plan;
-    const uint32_t *first = (const uint32_t *)(block + plan->first_consumers);
-    const fleeti_runtime_map *maps = (const fleeti_runtime_map *)(block + plan->maps);
+    const uint32_t *first = fleeti_plan_first_consumers(plan);
+    const fleeti_runtime_map *maps = fleeti_plan_maps(plan);
     uint32_t e = 0, map = plan->n_maps, then = epoch, from = completions.from,
              end = completions.end, last = 0;
     fleeti_worklist worklist;
@@ -3290,7 +3278,7 @@ FLEET_DEVICE void fleeti_count_mismatch(const fleeti_worker *w, const fleeti_run
                                         uint32_t element, uint32_t i)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
-    const fleeti_runtime_map *maps = (const fleeti_runtime_map *)((const char *)plan + plan->maps);
+    const fleeti_runtime_map *maps = fleeti_plan_maps(plan);
     uint32_t tensor = m->tensor, at = i;
     if (m->kind == FLEETI_MAP_GATHER) at += FLEETI_TASK(w, at) * m->values;
     FLEETI_ROLLED
@@ -3306,10 +3294,8 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
                                            fleeti_completions *completions)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
-    const char *block = (const char *)plan;
-    const fleeti_grid *grid = (const fleeti_grid *)(block + plan->grids) + FLEETI_TASK(w, grid);
-    const fleeti_runtime_map *maps =
-        (const fleeti_runtime_map *)(block + plan->maps) + grid->first_map;
+    const fleeti_grid *grid = fleeti_plan_grids(plan) + FLEETI_TASK(w, grid);
+    const fleeti_runtime_map *maps = fleeti_plan_maps(plan) + grid->first_map;
     const uint32_t lanes = fleet_wave_size() < 32 ? fleet_wave_size() : 32, lane = fleet_lane();
     uint32_t *counters = fleeti_counters_of(w).device;
     completions->triggers = NULL;
@@ -3346,8 +3332,8 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
         if (completions->mask) return 1;
     }
     if (at->ends) {
-        const fleeti_event *step = (const fleeti_event *)(block + plan->events) + plan->step_event;
-        const uint32_t target = ((const uint32_t *)(block + plan->targets))[plan->n_elements - 1];
+        const fleeti_event *step = fleeti_plan_events(plan) + plan->step_event;
+        const uint32_t target = fleeti_plan_targets(plan)[plan->n_elements - 1];
         uint32_t old = 0;
         at->ends = 0;
         if (lane == 0) old = fleeti_rmw_device(counters + step->counter, 1);
@@ -3362,7 +3348,7 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
 FLEET_DEVICE const fleeti_trigger *fleeti_triggers_of(const fleeti_worker *w)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
-    return (const fleeti_trigger *)((const char *)plan + plan->triggers) + FLEETI_TASK(w, notifies);
+    return fleeti_plan_triggers(plan) + FLEETI_TASK(w, notifies);
 }
 
 /* Early pushes, by all threads of the group: the task in hand has been acquired (edge 23, both ends). Pushes the
@@ -3372,7 +3358,7 @@ FLEET_DEVICE void fleeti_push_early(const fleeti_worker *w)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
     const fleeti_trigger *triggers = fleeti_triggers_of(w);
-    const uint32_t *targets = (const uint32_t *)((const char *)plan + plan->taken_targets);
+    const uint32_t *targets = fleeti_plan_taken_targets(plan);
     const uint32_t lanes = fleet_wave_size() < 32 ? fleet_wave_size() : 32, lane = fleet_lane();
     const uint32_t n = FLEETI_TASK(w, n_waits) >> 16;
     if (w->group == FLEET_BLOCK && fleeti_thread_wave(w->self) != 0) return;
@@ -4132,7 +4118,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
         state->config.mailboxes + plan->worker_base[chiplet] +
         (rank < plan->workers[chiplet] ? rank : 0));
     const fleeti_queue *queue =
-        (const fleeti_queue *)((const char *)plan + plan->queues) +
+        fleeti_plan_queues(plan) +
         (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET ? chiplet : w->fixed->id);
     if (only_static) { /* a constant: the compiler drops the code for other schedules */
         if (plan->schedule != FLEET_SCHEDULE_STATIC) f->launch_error = FLEET_ERROR_UNSUPPORTED;
@@ -4538,7 +4524,7 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
 /* The smallest bucket that holds these values. */
 FLEET_DEVICE uint32_t fleeti_smallest_bucket(const fleet_plan *plan, const int32_t *values)
 {
-    const uint64_t *offset = (const uint64_t *)((const char *)plan + plan->buckets);
+    const uint64_t *offset = fleeti_plan_buckets(plan);
     uint32_t bucket = 0;
     for (; bucket + 1 < plan->n_buckets; bucket++) {
         const fleet_plan *p = (const fleet_plan *)((const char *)plan + offset[bucket]);
@@ -4551,8 +4537,8 @@ FLEET_DEVICE uint32_t fleeti_smallest_bucket(const fleet_plan *plan, const int32
 /* Sets what the launch runs with: its bucket, its symbols, and the shapes that they give its grids. */
 FLEET_DEVICE void fleeti_set_shapes(fleeti_state *state, const fleet_plan *plan, uint32_t bucket)
 {
-    const fleeti_guard *guards = (const fleeti_guard *)((const char *)plan + plan->guards);
-    const fleeti_symbol *symbols = (const fleeti_symbol *)((const char *)plan + plan->symbols);
+    const fleeti_guard *guards = fleeti_plan_guards(plan);
+    const fleeti_symbol *symbols = fleeti_plan_symbols(plan);
     uint32_t guarded = 0;
     if (fleet_thread_id() == 0) fleet_store_relaxed_device(&state->bucket.word, bucket);
     for (uint32_t i = 0; i < plan->n_symbols; i++) guarded |= symbols[i].at_launch;
@@ -4935,8 +4921,7 @@ static fleet_status fleeti_clear_peer_words(const fleet_state *s, uint32_t epoch
     fleet_status status = words ? FLEET_OK : FLEET_ERROR_MEMORY;
     for (uint32_t k = 0; words && epoch && k < plan->n_buckets; k++) {
         const fleet_plan *bucket = fleet_plan_bucket(plan, k);
-        const fleeti_forward *f =
-            (const fleeti_forward *)(const void *)((const char *)bucket + bucket->forwards);
+        const fleeti_forward *f = fleeti_plan_forwards(bucket);
         for (uint32_t i = 0; i < bucket->n_forwards; i++) words[f[i].word] = epoch;
     }
     for (uint32_t i = 0; i < plan->ranks && !status; i++)
@@ -4990,16 +4975,10 @@ static void fleeti_place_blocks(const fleet_state_desc *d, uint32_t chiplets, co
     }
 }
 
-static const fleeti_symbol *fleeti_symbols_of(const fleet_plan *plan)
-{
-    return (const fleeti_symbol *)(const void *)((const char *)plan + plan->symbols);
-}
-
 /* The grids' shapes, which launches change only if symbols are bound at launch, and their largest tile number. */
 static void fleeti_init_grids(fleet_state *s, const fleet_plan *plan, int32_t *shapes)
 {
-    const fleeti_grid *grids =
-        (const fleeti_grid *)(const void *)((const char *)plan + plan->grids);
+    const fleeti_grid *grids = fleeti_plan_grids(plan);
     for (uint32_t g = 0; g < plan->n_grids; g++) {
         memcpy(shapes + FLEETI_SHAPE * g, grids[g].extent, sizeof grids[g].extent);
         shapes[FLEETI_SHAPE * g + FLEET_MAX_RANK] = (int32_t)grids[g].slices;
@@ -5013,10 +4992,9 @@ static void fleeti_init_grids(fleet_state *s, const fleet_plan *plan, int32_t *s
 static void fleeti_advance_counters(const fleet_plan *plan, uint32_t *counters, uint32_t *system,
                                     uint32_t epoch)
 {
-    const char *block = (const char *)plan;
-    const fleeti_event *events = (const fleeti_event *)(block + plan->events);
-    const uint32_t *targets = (const uint32_t *)(block + plan->targets);
-    const fleeti_notify *notifies = (const fleeti_notify *)(block + plan->notifies);
+    const fleeti_event *events = fleeti_plan_events(plan);
+    const uint32_t *targets = fleeti_plan_targets(plan);
+    const fleeti_notify *notifies = fleeti_plan_notifies(plan);
     for (uint32_t e = 0; e < plan->n_events; e++)
         for (uint32_t i = 0; i < events[e].elements; i++) {
             uint32_t word = events[e].counter + i * events[e].stride;
@@ -5027,13 +5005,12 @@ static void fleeti_advance_counters(const fleet_plan *plan, uint32_t *counters, 
                 counters[word] = value;
         }
     if (plan->schedule == FLEET_SCHEDULE_DYNAMIC) {
-        const fleeti_consumer *consumers = (const fleeti_consumer *)(block + plan->consumers);
+        const fleeti_consumer *consumers = fleeti_plan_consumers(plan);
         for (uint32_t i = 0; i < plan->n_consumers; i++)
             counters[plan->joins + consumers[i].desc] =
                 epoch * (consumers[i].need & FLEETI_CONSUMER_NEED);
         for (uint32_t i = 0; plan->early && i < plan->n_elements; i++)
-            counters[plan->taken + i] =
-                epoch * ((const uint32_t *)(block + plan->taken_targets))[i];
+            counters[plan->taken + i] = epoch * fleeti_plan_taken_targets(plan)[i];
     }
     for (uint32_t i = 0; i < plan->n_notifies; i++)
         if (notifies[i].sub && !(notifies[i].sub & FLEETI_LOCAL))
@@ -5158,8 +5135,8 @@ static fleet_status fleeti_state_start(fleet_state *s, const fleet_image *image,
     fleeti_init_grids(s, plan, (int32_t *)(void *)(initial + s->shapes));
     for (uint32_t i = 0; i < plan->n_symbols; i++) {
         const uint32_t set = plan->rebinds >> i & 1; /* by the run: it begins with the least */
-        if (fleeti_symbols_of(plan)[i].at_launch && !set) continue;
-        header->config.symbol_values[i] = set ? fleeti_symbols_of(plan)[i].min : plan->bound[i];
+        if (fleeti_plan_symbols(plan)[i].at_launch && !set) continue;
+        header->config.symbol_values[i] = set ? fleeti_plan_symbols(plan)[i].min : plan->bound[i];
         s->bound_symbols |= 1u << i;
     }
     if (fleeti_has_rings(plan)) {
@@ -5269,7 +5246,7 @@ void fleet_state_free(fleet_state *s)
 
 static const char *fleeti_symbol_name(const fleet_plan *plan, uint32_t symbol)
 {
-    return (const char *)plan + fleeti_symbols_of(plan)[symbol].name;
+    return (const char *)plan + fleeti_plan_symbols(plan)[symbol].name;
 }
 
 static const char *fleeti_tensor_name(const fleet_plan *plan, uint32_t tensor)
@@ -5325,7 +5302,7 @@ fleet_status fleet_bind(fleet_state *s, const char *symbol, int64_t value, fleet
     if (!s || !s->image.plan || !symbol) return FLEET_ERROR_NULL;
     const fleet_plan *plan = s->image.plan;
     while (i < plan->n_symbols && strcmp(fleeti_symbol_name(plan, i), symbol) != 0) i++;
-    const fleeti_symbol *found = fleeti_symbols_of(plan) + i;
+    const fleeti_symbol *found = fleeti_plan_symbols(plan) + i;
     if (i == plan->n_symbols || !found->at_launch)
         return fleeti_refuse(s, FLEET_ERROR_NAME, "symbol %s %s", symbol,
                              i < plan->n_symbols ? "was bound when the plan was built"
@@ -5402,8 +5379,7 @@ static fleet_status fleeti_check_kernel(fleet_state *s, const fleet_launch_desc 
                              d->threads, traits->threads);
     if (traits->tiles && s->tiles > traits->tiles) {
         const fleet_plan *plan = s->image.plan;
-        const fleeti_grid *grids =
-            (const fleeti_grid *)(const void *)((const char *)plan + plan->grids);
+        const fleeti_grid *grids = fleeti_plan_grids(plan);
         return fleeti_refuse(
             s, FLEET_ERROR_ARGUMENT, "grid %s has tile %u, but the kernel's set has %u tiles",
             (const char *)plan + grids[s->tiles_grid].name, s->tiles - 1, traits->tiles);
@@ -5455,8 +5431,7 @@ static fleet_status fleeti_check_launch(fleet_state *s, const fleet_launch_desc 
     /* Under DYNAMIC a worker finds the end of the run in the count of arrivals at the step event. */
     for (uint32_t i = 0; i < s->image.plan->n_buckets; i++) {
         const fleet_plan *plan = fleet_plan_bucket(s->image.plan, i);
-        const uint32_t *targets =
-            (const uint32_t *)(const void *)((const char *)plan + plan->targets);
+        const uint32_t *targets = fleeti_plan_targets(plan);
         const uint32_t target = plan->n_elements ? targets[plan->n_elements - 1] : 0;
         if (plan->schedule == FLEET_SCHEDULE_DYNAMIC && (uint64_t)d->steps * target > INT32_MAX)
             return fleeti_refuse(
@@ -5604,9 +5579,8 @@ fleet_status fleet_launch_task(fleet_state *s, const fleet_launch_desc *d, fleet
                                   sizeof run.finish, d->stream)))
         return status;
     const fleet_plan *plan = s->image.plan;
-    const fleeti_queue *queues =
-        (const fleeti_queue *)(const void *)((const char *)plan + plan->queues);
-    const fleet_task *tasks = (const fleet_task *)(const void *)((const char *)plan + plan->tasks);
+    const fleeti_queue *queues = fleeti_plan_queues(plan);
+    const fleet_task *tasks = fleeti_plan_tasks(plan);
     kernel_args[0] = &run;
     kernel_args[1] = &args;
     for (uint32_t q = 0; q < plan->n_queues; q++)
@@ -5706,9 +5680,8 @@ static uint32_t fleeti_host_word(const uint32_t *word)
 /* The target of the element whose counter this is; 0: it is no counter of the plan. */
 static uint32_t fleeti_target_of(const fleet_plan *plan, uint32_t counter)
 {
-    const fleeti_event *events =
-        (const fleeti_event *)(const void *)((const char *)plan + plan->events);
-    const uint32_t *targets = (const uint32_t *)(const void *)((const char *)plan + plan->targets);
+    const fleeti_event *events = fleeti_plan_events(plan);
+    const uint32_t *targets = fleeti_plan_targets(plan);
     for (uint32_t e = 0; e < plan->n_events; e++) {
         const fleeti_event *v = &events[e];
         if (plan->ranks > 1 && counter & FLEETI_SYSTEM) return 1; /* the epoch, by one store */
@@ -5727,8 +5700,7 @@ static uint32_t fleeti_peer_of_word(const fleet_plan *plan, uint32_t word)
         return word % FLEETI_EVENT_LINE;
     for (uint32_t k = plan->n_buckets; k-- > 0;) {
         const fleet_plan *bucket = fleet_plan_bucket(plan, k);
-        const fleeti_event *events =
-            (const fleeti_event *)(const void *)((const char *)bucket + bucket->events);
+        const fleeti_event *events = fleeti_plan_events(bucket);
         for (uint32_t i = bucket->n_events; i-- > 0;)
             if (events[i].words && word >= events[i].words)
                 return (word - events[i].words) / events[i].stride /
@@ -5854,7 +5826,7 @@ size_t fleet_state_report(const fleet_state *s, char *text, size_t bytes)
                     &t, "run-time tensor %s holds %d at index %u, which its map does not allow\n",
                     fleeti_tensor_name(plan, f.counter), (int)f.expected, f.seen);
         } else if (f.status == FLEET_ERROR_SYMBOL_RANGE && f.counter < plan->n_symbols) {
-            const fleeti_symbol *symbol = fleeti_symbols_of(plan) + f.counter;
+            const fleeti_symbol *symbol = fleeti_plan_symbols(plan) + f.counter;
             fleeti_put(&t,
                        "it sets symbol %s from %d to %d, outside [%d, %d] or, for a cut, above\n",
                        fleeti_symbol_name(plan, f.counter), (int)f.expected, (int)f.seen,
@@ -6105,13 +6077,10 @@ static fleet_status fleeti_external(const fleet_state *s, int32_t event, uint32_
 {
     if (!s || !s->image.plan) return FLEET_ERROR_NULL;
     if (event < 0 || (uint32_t)event >= s->image.plan->n_events) return FLEET_ERROR_HANDLE;
-    const fleeti_event *v =
-        (const fleeti_event *)(const void *)((const char *)s->image.plan + s->image.plan->events) +
-        event;
+    const fleeti_event *v = fleeti_plan_events(s->image.plan) + event;
     if (element >= v->elements) return FLEET_ERROR_ARGUMENT;
     *word = v->counter + element * v->stride;
-    *target = ((const uint32_t *)(const void *)((const char *)s->image.plan +
-                                                s->image.plan->targets))[v->first_target + element];
+    *target = fleeti_plan_targets(s->image.plan)[v->first_target + element];
     return FLEET_OK;
 }
 
