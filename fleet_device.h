@@ -4388,77 +4388,29 @@ FLEET_DEVICE uint32_t fleeti_event_trigger(uint32_t group, fleet_event e, uint32
                                 : fleeti_first(completed);
 }
 
-FLEET_DEVICE int32_t fleet_notify_block(uint32_t group, fleet_event e, uint32_t epoch)
-{
-    const fleeti_notify_result result = fleeti_event_notify(group, e, epoch, FLEET_SCOPE_BLOCK);
-    return result.status ? -(int32_t)result.status : (int32_t)(result.flags & FLEETI_RELEASED);
-}
-FLEET_DEVICE int32_t fleet_notify_chiplet(uint32_t group, fleet_event e, uint32_t epoch)
-{
-    const fleeti_notify_result result = fleeti_event_notify(group, e, epoch, FLEET_SCOPE_CHIPLET);
-    return result.status ? -(int32_t)result.status : (int32_t)(result.flags & FLEETI_RELEASED);
-}
-FLEET_DEVICE int32_t fleet_notify_device(uint32_t group, fleet_event e, uint32_t epoch)
-{
-    const fleeti_notify_result result = fleeti_event_notify(group, e, epoch, FLEET_SCOPE_DEVICE);
-    return result.status ? -(int32_t)result.status : (int32_t)(result.flags & FLEETI_RELEASED);
-}
-FLEET_DEVICE int32_t fleet_notify_system(uint32_t group, fleet_event e, uint32_t epoch)
-{
-    const fleeti_notify_result result = fleeti_event_notify(group, e, epoch, FLEET_SCOPE_SYSTEM);
-    return result.status ? -(int32_t)result.status : (int32_t)(result.flags & FLEETI_RELEASED);
-}
-
-FLEET_DEVICE fleet_status fleet_wait_block(uint32_t group, fleet_event e, uint32_t epoch)
-{
-    return fleeti_event_wait(group, e, epoch, FLEET_SCOPE_BLOCK);
-}
-FLEET_DEVICE fleet_status fleet_wait_chiplet(uint32_t group, fleet_event e, uint32_t epoch)
-{
-    return fleeti_event_wait(group, e, epoch, FLEET_SCOPE_CHIPLET);
-}
-FLEET_DEVICE fleet_status fleet_wait_device(uint32_t group, fleet_event e, uint32_t epoch)
-{
-    return fleeti_event_wait(group, e, epoch, FLEET_SCOPE_DEVICE);
-}
-FLEET_DEVICE fleet_status fleet_wait_system(uint32_t group, fleet_event e, uint32_t epoch)
-{
-    return fleeti_event_wait(group, e, epoch, FLEET_SCOPE_SYSTEM);
-}
-
-FLEET_DEVICE uint32_t fleet_test_block(uint32_t group, fleet_event e, uint32_t epoch)
-{
-    return fleeti_event_test(group, e, epoch, FLEET_SCOPE_BLOCK);
-}
-FLEET_DEVICE uint32_t fleet_test_chiplet(uint32_t group, fleet_event e, uint32_t epoch)
-{
-    return fleeti_event_test(group, e, epoch, FLEET_SCOPE_CHIPLET);
-}
-FLEET_DEVICE uint32_t fleet_test_device(uint32_t group, fleet_event e, uint32_t epoch)
-{
-    return fleeti_event_test(group, e, epoch, FLEET_SCOPE_DEVICE);
-}
-FLEET_DEVICE uint32_t fleet_test_system(uint32_t group, fleet_event e, uint32_t epoch)
-{
-    return fleeti_event_test(group, e, epoch, FLEET_SCOPE_SYSTEM);
-}
-
-FLEET_DEVICE uint32_t fleet_trigger_block(uint32_t group, fleet_event e, uint32_t epoch)
-{
-    return fleeti_event_trigger(group, e, epoch, FLEET_SCOPE_BLOCK) != 0;
-}
-FLEET_DEVICE uint32_t fleet_trigger_chiplet(uint32_t group, fleet_event e, uint32_t epoch)
-{
-    return fleeti_event_trigger(group, e, epoch, FLEET_SCOPE_CHIPLET) != 0;
-}
-FLEET_DEVICE uint32_t fleet_trigger_device(uint32_t group, fleet_event e, uint32_t epoch)
-{
-    return fleeti_event_trigger(group, e, epoch, FLEET_SCOPE_DEVICE) != 0;
-}
-FLEET_DEVICE uint32_t fleet_trigger_system(uint32_t group, fleet_event e, uint32_t epoch)
-{
-    return fleeti_event_trigger(group, e, epoch, FLEET_SCOPE_SYSTEM) != 0;
-}
+#define FLEETI_BY_HAND(name, scope)                                                                \
+    FLEET_DEVICE int32_t fleet_notify_##name(uint32_t group, fleet_event e, uint32_t epoch)        \
+    {                                                                                              \
+        const fleeti_notify_result result = fleeti_event_notify(group, e, epoch, scope);           \
+        return result.status ? -(int32_t)result.status                                             \
+                             : (int32_t)(result.flags & FLEETI_RELEASED);                          \
+    }                                                                                              \
+    FLEET_DEVICE fleet_status fleet_wait_##name(uint32_t group, fleet_event e, uint32_t epoch)     \
+    {                                                                                              \
+        return fleeti_event_wait(group, e, epoch, scope);                                          \
+    }                                                                                              \
+    FLEET_DEVICE uint32_t fleet_test_##name(uint32_t group, fleet_event e, uint32_t epoch)         \
+    {                                                                                              \
+        return fleeti_event_test(group, e, epoch, scope);                                          \
+    }                                                                                              \
+    FLEET_DEVICE uint32_t fleet_trigger_##name(uint32_t group, fleet_event e, uint32_t epoch)      \
+    {                                                                                              \
+        return fleeti_event_trigger(group, e, epoch, scope) != 0;                                  \
+    }
+FLEETI_BY_HAND(block, FLEET_SCOPE_BLOCK)
+FLEETI_BY_HAND(chiplet, FLEET_SCOPE_CHIPLET)
+FLEETI_BY_HAND(device, FLEET_SCOPE_DEVICE)
+FLEETI_BY_HAND(system, FLEET_SCOPE_SYSTEM)
 
 #endif /* FLEET_DEVICE_H */
 
