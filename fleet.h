@@ -2634,6 +2634,7 @@ static void *fleeti_alloc(fleeti_build *b, size_t count, size_t bytes)
     memset(block + 1, 0, count * bytes);
     return block + 1;
 }
+#define FLEETI_ALLOC(b, type, count) ((type *)fleeti_alloc((b), (count), sizeof(type)))
 
 static void fleeti_free_scratch(fleeti_build *b)
 {
@@ -3229,7 +3230,7 @@ static fleet_status fleeti_bind_topology(fleeti_build *b)
         b->base[k] = b->total_workers;
         b->total_workers += b->workers[k];
     }
-    b->chiplet_of = (uint8_t *)fleeti_alloc(b, b->total_workers, 1);
+    b->chiplet_of = FLEETI_ALLOC(b, uint8_t, b->total_workers);
     if (!b->chiplet_of) return fleeti_no_memory(b);
     for (uint32_t k = 0; k < b->chiplets; k++)
         for (uint32_t j = 0; j < b->workers[k]; j++) b->chiplet_of[b->base[k] + j] = (uint8_t)k;
@@ -3372,7 +3373,7 @@ static fleet_status fleeti_bind_parts(fleeti_build *b, fleeti_bound_grid *grid)
 static fleet_status fleeti_find_inputs(fleeti_build *b)
 {
     const fleeti_edge_def *edges = b->g->edges;
-    b->inputs = (fleeti_inputs *)fleeti_alloc(b, b->n_grids, sizeof *b->inputs);
+    b->inputs = FLEETI_ALLOC(b, fleeti_inputs, b->n_grids);
     if (!b->inputs) return fleeti_no_memory(b);
     for (uint32_t i = 0; i < FLEETI_LEN(edges); i++) {
         fleeti_inputs *in = &b->inputs[edges[i].grid];
@@ -3388,8 +3389,8 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
 {
     uint64_t tasks = 0, shards = 0, slots = 0;
     b->n_grids = FLEETI_LEN(b->g->grids);
-    b->grids = (fleeti_bound_grid *)fleeti_alloc(b, b->n_grids, sizeof *b->grids);
-    b->before = (uint32_t *)fleeti_alloc(b, b->n_grids + 1u, sizeof *b->before);
+    b->grids = FLEETI_ALLOC(b, fleeti_bound_grid, b->n_grids);
+    b->before = FLEETI_ALLOC(b, uint32_t, b->n_grids + 1u);
     if (!b->grids || !b->before) return fleeti_no_memory(b);
     if (fleeti_find_inputs(b) != FLEET_OK) return b->g->build_status;
     for (uint32_t i = 0; i < b->n_grids; i++) {
@@ -3669,8 +3670,8 @@ static fleet_status fleeti_bind_events(fleeti_build *b)
     uint64_t elements = 0, words = 0;
     uint32_t own = FLEETI_LEN(b->g->events), n = own + (b->unfused ? b->n_grids : 0);
     b->n_events = n + 1;
-    b->events = (fleeti_bound_event *)fleeti_alloc(b, b->n_events, sizeof *b->events);
-    b->barriers = (fleeti_event_def *)fleeti_alloc(b, n - own, sizeof *b->barriers);
+    b->events = FLEETI_ALLOC(b, fleeti_bound_event, b->n_events);
+    b->barriers = FLEETI_ALLOC(b, fleeti_event_def, n - own);
     if (!b->events || !b->barriers) return fleeti_no_memory(b);
     for (uint32_t i = own; i < n; i++) {
         const fleeti_grid_def *grid = &b->g->grids[i - own];
@@ -4006,11 +4007,11 @@ static fleet_status fleeti_leads_to(fleeti_build *b, uint32_t from, uint32_t to,
 {
     const fleet_graph *g = b->g;
     const uint32_t n = FLEETI_LEN(g->edges), n_events = FLEETI_LEN(g->events);
-    uint32_t *out_of = (uint32_t *)fleeti_alloc(b, b->n_grids, sizeof *out_of);
-    uint32_t *into = (uint32_t *)fleeti_alloc(b, n_events, sizeof *into);
-    uint32_t *next = (uint32_t *)fleeti_alloc(b, n, sizeof *next);
-    uint32_t *stack = (uint32_t *)fleeti_alloc(b, b->n_grids + 1u, sizeof *stack);
-    uint8_t *seen = (uint8_t *)fleeti_alloc(b, b->n_grids, sizeof *seen);
+    uint32_t *out_of = FLEETI_ALLOC(b, uint32_t, b->n_grids);
+    uint32_t *into = FLEETI_ALLOC(b, uint32_t, n_events);
+    uint32_t *next = FLEETI_ALLOC(b, uint32_t, n);
+    uint32_t *stack = FLEETI_ALLOC(b, uint32_t, b->n_grids + 1u);
+    uint8_t *seen = FLEETI_ALLOC(b, uint8_t, b->n_grids);
     uint32_t count = 1;
     *leads = 0;
     if (!out_of || !into || !next || !stack || !seen) return fleeti_no_memory(b);
@@ -4040,7 +4041,7 @@ static fleet_status fleeti_leads_to(fleeti_build *b, uint32_t from, uint32_t to,
 static fleet_status fleeti_check_unfused(fleeti_build *b)
 {
     const fleeti_edge_def *edges = b->g->edges;
-    uint32_t *last = (uint32_t *)fleeti_alloc(b, FLEETI_LEN(b->g->events), sizeof *last);
+    uint32_t *last = FLEETI_ALLOC(b, uint32_t, FLEETI_LEN(b->g->events));
     if (!last) return fleeti_no_memory(b);
     for (uint32_t i = 0; i < FLEETI_LEN(edges); i++)
         if (edges[i].out && edges[i].grid + 1 > last[edges[i].event])
@@ -4072,8 +4073,7 @@ static fleet_status fleeti_check_unfused(fleeti_build *b)
 static fleet_status fleeti_bind_edges(fleeti_build *b)
 {
     uint32_t n = fleeti_edge_numbers(b), n_outs = 0, n_ins = 0;
-    fleeti_edge_def *made =
-        (fleeti_edge_def *)fleeti_alloc(b, n - FLEETI_LEN(b->g->edges) + 1u, sizeof *made);
+    fleeti_edge_def *made = FLEETI_ALLOC(b, fleeti_edge_def, n - FLEETI_LEN(b->g->edges) + 1u);
     if (!made) return fleeti_no_memory(b);
     if (b->unfused && fleeti_check_unfused(b) != FLEET_OK) return b->g->build_status;
     for (uint32_t i = 0; i < n; i++) {
@@ -4092,8 +4092,8 @@ static fleet_status fleeti_bind_edges(fleeti_build *b)
         n_ins += grid->n_ins;
         grid->n_outs = grid->n_ins = 0;
     }
-    b->outs = (fleeti_edge *)fleeti_alloc(b, n_outs, sizeof *b->outs);
-    b->ins = (fleeti_edge *)fleeti_alloc(b, n_ins, sizeof *b->ins);
+    b->outs = FLEETI_ALLOC(b, fleeti_edge, n_outs);
+    b->ins = FLEETI_ALLOC(b, fleeti_edge, n_ins);
     if (!b->outs || !b->ins) return fleeti_no_memory(b);
     for (uint32_t i = 0; i < n; i++) {
         const fleeti_edge_def *def = fleeti_edge_at(b, i, made);
@@ -4250,12 +4250,11 @@ static fleet_status fleeti_bind_maps(fleeti_build *b)
 {
     const fleet_graph *g = b->g;
     uint32_t n = 0, i;
-    fleeti_runtime_map *sorted;
     fleet_status status = FLEET_OK;
     for (i = 0; i < FLEETI_LEN(g->edges); i++) n += g->edges[i].tensor ? 2 : 0;
     for (i = 0; i < FLEETI_LEN(g->events); i++) n += g->events[i].counts != 0;
-    b->maps = (fleeti_runtime_map *)fleeti_alloc(b, n, sizeof *b->maps);
-    sorted = (fleeti_runtime_map *)fleeti_alloc(b, n, sizeof *sorted);
+    b->maps = FLEETI_ALLOC(b, fleeti_runtime_map, n);
+    fleeti_runtime_map *sorted = FLEETI_ALLOC(b, fleeti_runtime_map, n);
     if (!b->maps || !sorted) return fleeti_no_memory(b);
     for (i = 0; i < FLEETI_LEN(g->events) && status == FLEET_OK; i++) {
         if (g->events[i].by_tensor && g->events[i].outside)
@@ -4501,14 +4500,14 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
 static fleet_status fleeti_pass_place(fleeti_build *b)
 {
     uint32_t next[FLEET_MAX_CHIPLETS];
-    uint64_t *count, descs = 0;
+    uint64_t descs = 0;
     memset(next, 0, sizeof next);
     b->chiplet_queues = b->is_static || b->is_dynamic ? b->total_workers : 0;
     b->n_queues = b->chiplet_queues + (b->is_static ? 0 : b->chiplets);
-    b->slot = (uint32_t *)fleeti_alloc(b, b->n_slots, sizeof *b->slot);
-    b->queue = (fleeti_span *)fleeti_alloc(b, b->n_queues, sizeof *b->queue);
-    count = (uint64_t *)fleeti_alloc(b, b->n_queues, sizeof *count);
-    if (b->ranks > 1) b->rank_of = (uint8_t *)fleeti_alloc(b, b->n_tasks, 1);
+    b->slot = FLEETI_ALLOC(b, uint32_t, b->n_slots);
+    b->queue = FLEETI_ALLOC(b, fleeti_span, b->n_queues);
+    uint64_t *count = FLEETI_ALLOC(b, uint64_t, b->n_queues);
+    if (b->ranks > 1) b->rank_of = FLEETI_ALLOC(b, uint8_t, b->n_tasks);
     if (!b->slot || !b->queue || !count || (b->ranks > 1 && !b->rank_of))
         return fleeti_no_memory(b);
     for (uint32_t i = 0; i < b->n_grids; i++) {
@@ -4737,7 +4736,7 @@ static fleet_status fleeti_pass_analyse(fleeti_build *b)
 {
     int32_t at[FLEET_MAX_RANK];
     uint64_t records = 0;
-    b->elements = (fleeti_element *)fleeti_alloc(b, b->n_elements, sizeof *b->elements);
+    b->elements = FLEETI_ALLOC(b, fleeti_element, b->n_elements);
     if (!b->elements) return fleeti_no_memory(b);
     for (uint32_t i = 0; i < b->n_events; i++) {
         const fleeti_bound_event *event = &b->events[i];
@@ -4765,7 +4764,7 @@ static fleet_status fleeti_pass_analyse(fleeti_build *b)
                                  "plan: over 2^31-1 notify records");
     }
     b->n_arrivals = (uint32_t)records;
-    b->arrivals = (fleeti_arrivals *)fleeti_alloc(b, b->n_arrivals, sizeof *b->arrivals);
+    b->arrivals = FLEETI_ALLOC(b, fleeti_arrivals, b->n_arrivals);
     if (!b->arrivals) return fleeti_no_memory(b);
     for (uint32_t i = 0; i < b->n_grids; i++) {
         const fleeti_bound_grid *grid = &b->grids[i];
@@ -5258,18 +5257,18 @@ static int fleeti_new_facts(fleeti_build *b, fleeti_facts *facts)
     facts->grid_words = (b->n_grids + 63) / 64;
     facts->worker_words = (b->total_workers + 63) / 64;
     for (uint32_t i = 0; i < b->n_grids; i++) n_outs += b->grids[i].n_outs;
-    facts->all = (uint64_t *)fleeti_alloc(b, grids * facts->grid_words, sizeof *facts->all);
-    facts->done = (uint64_t *)fleeti_alloc(b, grids * facts->grid_words, sizeof *facts->done);
-    facts->common = (uint64_t *)fleeti_alloc(b, grids * facts->grid_words, sizeof *facts->common);
-    facts->on = (uint64_t *)fleeti_alloc(b, grids * facts->worker_words, sizeof *facts->on);
-    facts->reach = (uint64_t *)fleeti_alloc(b, grids * facts->worker_words, sizeof *facts->reach);
-    facts->seen = (uint64_t *)fleeti_alloc(b, workers * facts->grid_words, sizeof *facts->seen);
-    facts->first_out = (uint32_t *)fleeti_alloc(b, b->n_events, sizeof *facts->first_out);
-    facts->next_out = (uint32_t *)fleeti_alloc(b, n_outs, sizeof *facts->next_out);
-    facts->first_use = (uint32_t *)fleeti_alloc(b, b->g->n_buffers, sizeof *facts->first_use);
-    facts->next_use = (uint32_t *)fleeti_alloc(b, FLEETI_LEN(b->g->uses), sizeof *facts->next_use);
-    facts->stamp = (uint32_t *)fleeti_alloc(b, b->n_elements, sizeof *facts->stamp);
-    facts->reaches = (uint8_t *)fleeti_alloc(b, n_outs, sizeof *facts->reaches);
+    facts->all = FLEETI_ALLOC(b, uint64_t, grids * facts->grid_words);
+    facts->done = FLEETI_ALLOC(b, uint64_t, grids * facts->grid_words);
+    facts->common = FLEETI_ALLOC(b, uint64_t, grids * facts->grid_words);
+    facts->on = FLEETI_ALLOC(b, uint64_t, grids * facts->worker_words);
+    facts->reach = FLEETI_ALLOC(b, uint64_t, grids * facts->worker_words);
+    facts->seen = FLEETI_ALLOC(b, uint64_t, workers * facts->grid_words);
+    facts->first_out = FLEETI_ALLOC(b, uint32_t, b->n_events);
+    facts->next_out = FLEETI_ALLOC(b, uint32_t, n_outs);
+    facts->first_use = FLEETI_ALLOC(b, uint32_t, b->g->n_buffers);
+    facts->next_use = FLEETI_ALLOC(b, uint32_t, FLEETI_LEN(b->g->uses));
+    facts->stamp = FLEETI_ALLOC(b, uint32_t, b->n_elements);
+    facts->reaches = FLEETI_ALLOC(b, uint8_t, n_outs);
     return facts->all && facts->done && facts->common && facts->on && facts->reach && facts->seen &&
            facts->first_out && facts->next_out && facts->first_use && facts->next_use &&
            facts->stamp && facts->reaches;
@@ -5388,7 +5387,7 @@ static int fleeti_may_overlap(const fleeti_build *b)
 static fleet_status fleeti_pass_overlap(fleeti_build *b)
 {
     fleeti_facts facts;
-    b->runs_ahead = (uint8_t *)fleeti_alloc(b, b->n_grids, sizeof *b->runs_ahead);
+    b->runs_ahead = FLEETI_ALLOC(b, uint8_t, b->n_grids);
     if (!b->runs_ahead) return fleeti_no_memory(b);
     b->waits_for_step = b->n_tasks != 0;
     if (!b->n_tasks || !fleeti_may_overlap(b)) return FLEET_OK;
@@ -5563,13 +5562,12 @@ static int fleeti_is_anchor(const fleeti_build *b, const fleeti_facts *facts, ui
 
 static fleet_status fleeti_find_settled(fleeti_build *b, const fleeti_facts *facts)
 {
-    uint64_t *before;
     uint32_t anchor;
     for (uint32_t g = 0; g < b->n_grids; g++)
         if (b->grids[g].n_maps) return FLEET_OK;
     if (!b->is_static || b->keyed || !b->cuts) return FLEET_OK;
-    before = (uint64_t *)fleeti_alloc(b, (size_t)b->n_grids * facts->grid_words, sizeof *before);
-    b->settled = (uint8_t *)fleeti_alloc(b, b->n_grids, sizeof *b->settled);
+    uint64_t *before = FLEETI_ALLOC(b, uint64_t, (size_t)b->n_grids * facts->grid_words);
+    b->settled = FLEETI_ALLOC(b, uint8_t, b->n_grids);
     if (!before || !b->settled) return fleeti_no_memory(b);
     for (uint32_t g = 0; g < b->n_grids; g++) {
         const fleeti_bound_grid *grid = &b->grids[g];
@@ -5819,8 +5817,8 @@ static int fleeti_record_step_waits(fleeti_build *b)
 
 static fleet_status fleeti_pass_records(fleeti_build *b)
 {
-    b->task_waits = (fleeti_wait_span *)fleeti_alloc(b, b->n_tasks, sizeof *b->task_waits);
-    b->shard_notifies = (fleeti_span *)fleeti_alloc(b, b->n_shards, sizeof *b->shard_notifies);
+    b->task_waits = FLEETI_ALLOC(b, fleeti_wait_span, b->n_tasks);
+    b->shard_notifies = FLEETI_ALLOC(b, fleeti_span, b->n_shards);
     if (!b->task_waits || !b->shard_notifies || !fleeti_reserve(&b->waits, 1))
         return fleeti_no_memory(b);
     if (b->n_tasks && (b->waits_for_step || b->ranks > 1) && !fleeti_record_step_waits(b))
@@ -6054,13 +6052,11 @@ static int fleeti_compare_places(const void *a, const void *b)
 static fleet_status fleeti_sort_queues(fleeti_build *b, fleet_task *tasks)
 {
     const uint32_t n_queues = b->is_dynamic ? b->chiplet_queues : b->n_queues;
-    fleeti_place_in_queue *place;
-    fleet_task *copy;
     uint32_t longest = 0;
     for (uint32_t q = 0; q < n_queues; q++)
         if (b->queue[q].count > longest) longest = b->queue[q].count;
-    place = (fleeti_place_in_queue *)fleeti_alloc(b, longest, sizeof *place);
-    copy = (fleet_task *)fleeti_alloc(b, longest, sizeof *copy);
+    fleeti_place_in_queue *place = FLEETI_ALLOC(b, fleeti_place_in_queue, longest);
+    fleet_task *copy = FLEETI_ALLOC(b, fleet_task, longest);
     if (!place || !copy) return fleeti_no_memory(b);
     for (uint32_t q = 0; q < n_queues; q++) {
         const uint32_t n = b->queue[q].count - (b->queue[q].count && !b->is_dynamic);
@@ -6306,8 +6302,8 @@ static fleet_status fleeti_emit_ranges(fleeti_build *b, fleet_plan *plan, uint32
     const fleeti_queue *queues = fleeti_plan_queues(plan);
     fleeti_runtime_map *maps = (fleeti_runtime_map *)fleeti_at(plan, plan->maps);
     fleeti_consumer none, *consumers = (fleeti_consumer *)fleeti_at(plan, plan->consumers);
-    uint32_t *first = (uint32_t *)fleeti_alloc(b, b->n_grids, sizeof *first); /* 1 + map */
-    uint32_t *next = (uint32_t *)fleeti_alloc(b, plan->n_maps, sizeof *next);
+    uint32_t *first = FLEETI_ALLOC(b, uint32_t, b->n_grids); /* 1 + map */
+    uint32_t *next = FLEETI_ALLOC(b, uint32_t, plan->n_maps);
     memset(&none, 0, sizeof none);
     if (!first || !next) return fleeti_no_memory(b);
     for (uint32_t i = 0; i < plan->n_maps; i++) {
@@ -6355,7 +6351,7 @@ static fleet_status fleeti_emit_consumers(fleeti_build *b, fleet_plan *plan)
     fleeti_consumer *consumers = (fleeti_consumer *)fleeti_at(plan, plan->consumers);
     uint32_t *first = (uint32_t *)fleeti_at(plan, plan->first_consumers);
     const uint32_t lists = b->n_elements * (1 + b->early), step = b->n_elements - 1;
-    uint32_t *next = (uint32_t *)fleeti_alloc(b, lists + 1u, sizeof *next);
+    uint32_t *next = FLEETI_ALLOC(b, uint32_t, lists + 1u);
     if (!next) return fleeti_no_memory(b);
     for (uint32_t fill = 0; fill < 2; fill++) {
         for (uint32_t q = b->chiplet_queues; q < b->n_queues; q++)
@@ -6401,8 +6397,8 @@ static fleet_status fleeti_emit_triggers(fleeti_build *b, fleet_plan *plan)
 {
     const fleeti_notify *notifies = fleeti_plan_notifies(plan);
     fleeti_trigger *triggers = (fleeti_trigger *)fleeti_at(plan, plan->triggers);
-    uint32_t *of_counter = (uint32_t *)fleeti_alloc(b, b->counter_words, sizeof *of_counter);
-    uint32_t *of_system = (uint32_t *)fleeti_alloc(b, b->system_words, sizeof *of_system);
+    uint32_t *of_counter = FLEETI_ALLOC(b, uint32_t, b->counter_words);
+    uint32_t *of_system = FLEETI_ALLOC(b, uint32_t, b->system_words);
     if (!of_counter || !of_system) return fleeti_no_memory(b);
     if (b->n_maps && fleeti_work_of_grid(b, &b->grids[b->maps[0].grid],
                                          (uint64_t)plan->n_notifies * b->n_maps / 8) != FLEET_OK)
@@ -6429,7 +6425,7 @@ static fleet_status fleeti_emit_triggers(fleeti_build *b, fleet_plan *plan)
 
 static fleet_status fleeti_pass_emit(fleeti_build *b)
 {
-    uint32_t *end = (uint32_t *)fleeti_alloc(b, b->n_queues, sizeof *end);
+    uint32_t *end = FLEETI_ALLOC(b, uint32_t, b->n_queues);
     fleet_status status = b->is_dynamic ? fleeti_count_consumers(b) : FLEET_OK;
     if (status != FLEET_OK) return status;
     b->plan = end ? fleeti_new_block(b) : NULL;
@@ -6619,26 +6615,25 @@ static fleet_status fleeti_run_dry(fleeti_build *b, const fleet_plan *plan, flee
     run->tasks = fleeti_plan_tasks(plan);
     run->queues = fleeti_plan_queues(plan);
     run->sequential = sequential;
-    run->first_node = (uint32_t *)fleeti_alloc(b, b->n_grids + 1u, sizeof *run->first_node);
+    run->first_node = FLEETI_ALLOC(b, uint32_t, b->n_grids + 1u);
     if (!run->first_node) return fleeti_no_memory(b);
     for (uint32_t i = 0; i < b->n_grids; i++)
         run->first_node[i + 1] = run->first_node[i] + b->grids[i].count * b->grids[i].parts;
     run->n_nodes = run->first_node[b->n_grids];
-    run->done = (uint8_t *)fleeti_alloc(b, run->n_nodes, sizeof *run->done);
-    run->pending = (uint32_t *)fleeti_alloc(b, run->n_nodes, sizeof *run->pending);
-    run->heads = (uint32_t *)fleeti_alloc(b, run->n_nodes, sizeof *run->heads);
-    run->ready = (uint32_t *)fleeti_alloc(b, run->n_nodes, sizeof *run->ready);
-    run->missing = (uint32_t *)fleeti_alloc(b, b->n_elements, sizeof *run->missing);
-    run->first_waiter = (uint32_t *)fleeti_alloc(b, b->n_elements + 1u, sizeof *run->first_waiter);
-    run->position = (uint32_t *)fleeti_alloc(b, b->n_queues, sizeof *run->position);
+    run->done = FLEETI_ALLOC(b, uint8_t, run->n_nodes);
+    run->pending = FLEETI_ALLOC(b, uint32_t, run->n_nodes);
+    run->heads = FLEETI_ALLOC(b, uint32_t, run->n_nodes);
+    run->ready = FLEETI_ALLOC(b, uint32_t, run->n_nodes);
+    run->missing = FLEETI_ALLOC(b, uint32_t, b->n_elements);
+    run->first_waiter = FLEETI_ALLOC(b, uint32_t, b->n_elements + 1u);
+    run->position = FLEETI_ALLOC(b, uint32_t, b->n_queues);
     if (!run->done || !run->pending || !run->heads || !run->ready || !run->missing ||
         !run->first_waiter || !run->position)
         return fleeti_no_memory(b);
     fleeti_visit_all(b, run, 1, fleeti_visit_miss);
     fleeti_visit_all(b, run, 0, fleeti_visit_count);
     for (uint32_t i = 0; i < b->n_elements; i++) run->first_waiter[i + 1] += run->first_waiter[i];
-    run->waiter =
-        (uint32_t *)fleeti_alloc(b, run->first_waiter[b->n_elements], sizeof *run->waiter);
+    run->waiter = FLEETI_ALLOC(b, uint32_t, run->first_waiter[b->n_elements]);
     if (!run->waiter) return fleeti_no_memory(b);
     fleeti_visit_all(b, run, 0, fleeti_visit_wait);
     for (node = 0; node < run->n_nodes; node++)
@@ -6702,10 +6697,10 @@ static uint32_t fleeti_find_blocker(const fleeti_build *b, fleeti_dry_run *run, 
 
 static fleet_status fleeti_find_cycle(fleeti_build *b, fleeti_dry_run *run, fleeti_blocked *out)
 {
-    uint32_t *seen = (uint32_t *)fleeti_alloc(b, run->n_nodes, sizeof *seen), node = 0, i;
-    out->path = (uint32_t *)fleeti_alloc(b, run->n_nodes + 1u, sizeof *out->path);
-    out->queue = (uint32_t *)fleeti_alloc(b, run->n_nodes + 1u, sizeof *out->queue);
-    run->producer = (uint32_t *)fleeti_alloc(b, b->n_elements, sizeof *run->producer);
+    uint32_t *seen = FLEETI_ALLOC(b, uint32_t, run->n_nodes), node = 0, i;
+    out->path = FLEETI_ALLOC(b, uint32_t, run->n_nodes + 1u);
+    out->queue = FLEETI_ALLOC(b, uint32_t, run->n_nodes + 1u);
+    run->producer = FLEETI_ALLOC(b, uint32_t, b->n_elements);
     if (!seen || !out->path || !out->queue || !run->producer) return fleeti_no_memory(b);
     fleeti_visit_all(b, run, 1, fleeti_visit_producer);
     while (run->done[node]) node++;
