@@ -3,44 +3,13 @@
 
    nvcc -x cu -arch=sm_90 -std=c++17 -O3 -I. tests/bench/symbols.c -o symbols && ./symbols
    On the CPU it measures the threads engine, which says nothing of a GPU. */
-#include "bench.h"
+#include "empty.h"
 
-typedef struct none {
-    uint32_t nothing;
-} none;
-FLEET_TILE(empty, none)
-{
-    FLEET_UNUSED(ctx);
-    FLEET_UNUSED(args);
-    FLEET_UNUSED(at);
-    return FLEET_OK;
-}
-#define NONE_TILES(TILE, P) TILE(P, empty)
-FLEET_DISPATCH(none, NONE_TILES)
-FLEET_KERNEL(none_kernel, none, 256)
-{
-    FLEET_WORKER_LOOP(none);
-}
 FLEET_GLOBAL(64) void idle_kernel(uint32_t *at)
 {
     (void)at;
 }
 FLEET_THUNK1(idle_kernel, uint32_t *)
-
-typedef struct planned {
-    fleet_state state;
-    fleet_image image;
-    fleet_plan *plan;
-    fleet_graph *g;
-} planned;
-
-static void run_planned(uint32_t steps, void *context)
-{
-    planned *p = (planned *)context;
-    fleet_launch_desc d = fleet_launch_desc_default();
-    d.steps = steps;
-    CHECKED(fleet_launch(&p->state, &d, FLEET_KERNEL_OF(none_kernel), NULL));
-}
 
 /* Rows of as many tasks as there are workers, each row after the one before. value: of the symbol; 0: at launch. */
 static void plan_rows(planned *p, const fleet_topology *t, uint32_t workers, int64_t value)
@@ -59,20 +28,7 @@ static void plan_rows(planned *p, const fleet_topology *t, uint32_t workers, int
     fleet_in_edge(p->g, grid, done, "i->");
     d.topology = *t;
     if (value) fleet_bind_at_build(&d, rows, value);
-    if (fleet_plan_build(p->g, &d, &p->plan)) {
-        fprintf(stderr, "%s\n", fleet_graph_error(p->g));
-        exit(1);
-    }
-    CHECKED(fleet_upload(&p->image, p->plan, 0));
-    CHECKED(fleet_state_create(&p->state, &p->image, NULL, 0));
-}
-static void free_rows(planned *p)
-{
-    CHECKED(fleet_state_wait(&p->state, 0));
-    fleet_state_free(&p->state);
-    fleet_image_free(&p->image);
-    fleet_plan_free(p->plan);
-    fleet_graph_destroy(p->g);
+    planned_begin(p, &d);
 }
 
 static double bind_us(planned *p, uint32_t calls)
@@ -122,11 +78,11 @@ int main(void)
         at_launch = per_unit_us(run_planned, 50, &p);
         plan_rows(&exact, &topology, workers, values[i]);
         at_build = per_unit_us(run_planned, 50, &exact);
-        free_rows(&exact);
+        planned_free(&exact);
         snprintf(name, sizeof name, "step of 2 x %d empty tasks a worker, bound at launch",
                  (int)values[i]);
         line(name, at_launch, "us", "bound at build", at_build);
     }
-    free_rows(&p);
+    planned_free(&p);
     return 0;
 }

@@ -3,7 +3,7 @@
 
    nvcc -x cu -arch=sm_90 -std=c++17 -O3 -I. tests/bench/sync.c -o sync && ./sync
    On the CPU it measures the threads engine, which says nothing of a GPU. */
-#include "bench.h"
+#include "empty.h"
 
 #if defined(FLEET_CUDA)
 #include <cooperative_groups.h>
@@ -136,36 +136,6 @@ static void run_raw_ping(uint32_t n, void *context)
 
 /* ---- plans ---- */
 
-typedef struct none {
-    uint32_t unused;
-} none;
-FLEET_TILE(empty, none)
-{
-    FLEET_UNUSED(ctx), FLEET_UNUSED(args), FLEET_UNUSED(at);
-    return FLEET_OK;
-}
-#define NONE_TILES(TILE, P) TILE(P, empty)
-FLEET_DISPATCH(none, NONE_TILES)
-FLEET_KERNEL(none_kernel, none, 256)
-{
-    FLEET_WORKER_LOOP(none);
-}
-
-typedef struct planned {
-    fleet_graph *g;
-    fleet_plan *plan;
-    fleet_image image;
-    fleet_state state;
-} planned;
-
-static void run_planned(uint32_t steps, void *context)
-{
-    planned *p = (planned *)context;
-    fleet_launch_desc d = fleet_launch_desc_default();
-    d.steps = steps;
-    CHECKED(fleet_launch(&p->state, &d, FLEET_KERNEL_OF(none_kernel), NULL));
-}
-
 #define LAYERS 100
 typedef enum shape { NO_EVENTS, OWN_EVENTS, BARRIERS, CHIPLET_CHAIN } shape;
 
@@ -208,21 +178,8 @@ static planned planned_of(const fleet_topology *t, shape kind, fleet_schedule sc
                                              : "->");
         before = after;
     }
-    if (fleet_plan_build(p.g, &d, &p.plan)) {
-        fprintf(stderr, "%s\n", fleet_graph_error(p.g));
-        exit(1);
-    }
-    CHECKED(fleet_upload(&p.image, p.plan, 0));
-    CHECKED(fleet_state_create(&p.state, &p.image, NULL, 0));
+    planned_begin(&p, &d);
     return p;
-}
-static void planned_free(planned *p)
-{
-    CHECKED(fleet_state_wait(&p->state, 0));
-    fleet_state_free(&p->state);
-    fleet_image_free(&p->image);
-    fleet_plan_free(p->plan);
-    fleet_graph_destroy(p->g);
 }
 static double planned_us(const fleet_topology *t, shape kind, fleet_schedule schedule,
                          uint32_t levels)
