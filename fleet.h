@@ -100,7 +100,7 @@
 
 FLEET_C_BEGIN
 
-/* ==== >>public: graph, maps, plan, reports ==================================================== */
+/* ==== >>public: graph, maps, plan, reports ==== */
 
 /* ---- limits ---- */
 
@@ -690,7 +690,7 @@ int64_t fleet_plan_task(const fleet_plan *plan, const char *grid, const int32_t 
 size_t fleet_plan_task_name(const fleet_plan *plan, uint32_t id, char *text, size_t bytes);
 size_t fleet_plan_counter_name(const fleet_plan *plan, uint32_t counter, char *text, size_t bytes);
 
-/* ==== >>layout: the block of a plan =========================================================== */
+/* ==== >>layout: the block of a plan ==== */
 
 /* DYNAMIC: the ready rings of a chiplet. */
 typedef enum fleeti_ring_kind {
@@ -998,7 +998,7 @@ FLEET_C_END
 
 #endif /* FLEET_H */
 
-/* ==== >>implementation: table of passes, helpers ============================================== */
+/* ==== >>implementation: table of passes, helpers ==== */
 
 #ifdef FLEET_IMPLEMENTATION
 #ifndef FLEETI_IMPLEMENTED
@@ -1459,7 +1459,7 @@ fleet_map fleet_map3(fleet_axis_map a, fleet_axis_map b, fleet_axis_map c)
     return fleet_map_append(fleet_map2(a, b), c);
 }
 
-/* ==== >>graph: the calls that build a graph =================================================== */
+/* ==== >>graph: the calls that build a graph ==== */
 
 typedef struct fleeti_symbol_def {
     char name[FLEETI_NAME_BYTES];
@@ -2404,7 +2404,7 @@ void fleeti_grid_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, co
     fleeti_add_use(g, grid, buffer, 1, site);
 }
 
-/* ==== >>build: state of a build, buckets, running the passes ================================== */
+/* ==== >>build: state of a build, buckets, running the passes ==== */
 
 /* ---- state of a build ---- */
 
@@ -3190,7 +3190,7 @@ void fleet_plan_free(fleet_plan *plan)
     if (plan) FLEET_FREE(plan);
 }
 
-/* ==== >>bind: symbols, topology and shapes become numbers ===================================== */
+/* ==== >>bind: symbols, topology and shapes become numbers ==== */
 
 static fleet_status fleeti_bind_topology(fleeti_build *b)
 {
@@ -3477,7 +3477,7 @@ static fleet_status fleeti_pass_bind(fleeti_build *b)
     return status;
 }
 
-/* ==== >>choose: AUTO becomes STATIC or DYNAMIC ================================================ */
+/* ==== >>choose: AUTO becomes STATIC or DYNAMIC ==== */
 
 static double fleeti_root(double v)
 {
@@ -3613,7 +3613,7 @@ static fleet_status fleeti_pass_choose(fleeti_build *b)
     return b->ranks > 1 ? fleeti_check_ranks(b) : FLEET_OK;
 }
 
-/* ==== >>edges: events, edges and run-time maps become numbers ================================= */
+/* ==== >>edges: events, edges and run-time maps become numbers ==== */
 
 /* ---- events ---- */
 
@@ -4307,7 +4307,7 @@ static fleet_status fleeti_pass_edges(fleeti_build *b)
     return status;
 }
 
-/* ==== >>place: each task gets its chiplet and worker ========================================== */
+/* ==== >>place: each task gets its chiplet and worker ==== */
 
 /* The single value of a placement axis for a task. */
 static fleet_status fleeti_place_value(fleeti_build *b, const fleeti_bound_grid *grid,
@@ -4534,7 +4534,7 @@ static fleet_status fleeti_pass_place(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ==== >>analyse: which tasks notify each event element, and which wait ======================== */
+/* ==== >>analyse: which tasks notify each event element, and which wait ==== */
 
 /* The chiplets on which a task runs, a bit each. *worker: its only worker, or FLEETI_WORKER_MANY. */
 static uint32_t fleeti_task_chiplets(const fleeti_build *b, const fleeti_bound_grid *grid,
@@ -4777,7 +4777,7 @@ static fleet_status fleeti_pass_analyse(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ==== >>count: wait counts, scopes, counters, targets ========================================= */
+/* ==== >>count: wait counts, scopes, counters, targets ==== */
 
 /* An external event makes no task ready, so that no task of a ready queue may wait for it. */
 static fleet_status fleeti_check_external(fleeti_build *b)
@@ -5081,7 +5081,7 @@ static fleet_status fleeti_pass_count(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ==== >>overlap: whether sources may run ahead of the previous step =========================== */
+/* ==== >>overlap: whether sources may run ahead of the previous step ==== */
 
 /* What orders a task of step s + 1 after a task of step s if sources do not wait for the step event? Two things: a
    worker finishes its queue of step s before it starts step s + 1; and events order the tasks within a step. This
@@ -5405,7 +5405,7 @@ static fleet_status fleeti_pass_overlap(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ==== >>tensors: run-time tensors are written before maps read them =========================== */
+/* ==== >>tensors: run-time tensors are written before maps read them ==== */
 
 /* Whether grid k runs after the writer: events lead from each task of the writer to each task of k. */
 static int fleeti_after_writer(const fleeti_facts *facts, uint32_t k, uint32_t writer)
@@ -5476,7 +5476,7 @@ static fleet_status fleeti_pass_tensors(fleeti_build *b)
     return status;
 }
 
-/* ==== >>symbols: tasks that set symbols run alone with them ==================================== */
+/* ==== >>symbols: tasks that set symbols run alone with them ==== */
 
 /* A task that sets a symbol changes the shapes of grids in place (fleeti_set_symbol_now in fleet_sched.h). So no task
    that looks at them may run at the same time: the writer comes after all other tasks of its step, and each worker
@@ -5625,7 +5625,7 @@ static fleet_status fleeti_pass_symbols(fleeti_build *b)
     return fleeti_find_settled(b, &facts);
 }
 
-/* ==== >>records: the wait and notify records of each task ===================================== */
+/* ==== >>records: the wait and notify records of each task ==== */
 
 /* Adds `count` counters to the wait records from `from` on. Extends the last record if they continue it. */
 static int fleeti_add_wait(fleeti_build *b, uint32_t from, uint32_t counter, uint32_t count,
@@ -5830,7 +5830,7 @@ static fleet_status fleeti_pass_records(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ==== >>emit: the block of the plan =========================================================== */
+/* ==== >>emit: the block of the plan ==== */
 
 /* ---- header ---- */
 
@@ -6440,7 +6440,7 @@ static fleet_status fleeti_pass_emit(fleeti_build *b)
     return status;
 }
 
-/* ==== >>order: neither a queue order nor a cycle can deadlock ================================= */
+/* ==== >>order: neither a queue order nor a cycle can deadlock ==== */
 
 /* Without keys, queues follow the order of ids. If the producers of every element have smaller ids than its waiters, the order of
    ids extends all event edges and all queue edges, and nothing can deadlock. Nearly all graphs are like that. For the
@@ -6816,7 +6816,7 @@ static fleet_status fleeti_pass_order(fleeti_build *b)
     return fleeti_can_avoid_deadlock(b) ? FLEET_ERROR_ORDER : fleeti_report_order(b, &run);
 }
 
-/* ==== >>check: blocks that come from outside ================================================== */
+/* ==== >>check: blocks that come from outside ==== */
 
 /* Checks everything by which device code and host functions index, divide or loop, so that they need not. Most parts
    of a plan repeat others: the places of sections and counters follow from their sizes, a descriptor repeats its
@@ -7669,7 +7669,7 @@ fleet_status fleet_plan_check(const void *block, size_t bytes)
     return fleeti_check_contents(&c);
 }
 
-/* ==== >>report: queries of a plan, and its report ============================================= */
+/* ==== >>report: queries of a plan, and its report ==== */
 
 /* ---- queries ---- */
 

@@ -264,7 +264,7 @@
 #ifndef FLEET_DEVICE_H
 #define FLEET_DEVICE_H
 
-/* ==== >>platform: what each compiler brings ================================================================== */
+/* ==== >>platform: what each compiler brings ==== */
 
 /* FLEET_DEVICE             a function that device code calls
    FLEETI_OUTLINED          the same, called where that is cheap: long functions of schedulers
@@ -342,7 +342,7 @@ typedef uint32_t *fleeti_lds;
 #define FLEETI_TEST_START 0u
 #endif
 
-/* ==== >>public: what kernels and hosts call ================================================================= */
+/* ==== >>public: what kernels and hosts call ==== */
 
 /* ---- kernels and launches, from the host ---- */
 
@@ -764,7 +764,7 @@ FLEET_DEVICE uint32_t fleet_trigger_chiplet(uint32_t group, fleet_event e, uint3
 FLEET_DEVICE uint32_t fleet_trigger_device(uint32_t group, fleet_event e, uint32_t epoch);
 FLEET_DEVICE uint32_t fleet_trigger_system(uint32_t group, fleet_event e, uint32_t epoch);
 
-/* ==== >>layout: LDS words and types that the backends and the core share ==================================== */
+/* ==== >>layout: LDS words and types that the backends and the core share ==== */
 
 /* Words of memory that may hold any type. */
 typedef uint32_t __attribute__((may_alias)) fleeti_any4;
@@ -868,7 +868,7 @@ typedef struct fleeti_copies fleeti_copies;
 FLEET_DEVICE void fleeti_barrier(fleeti_thread self);
 FLEET_DEVICE uint32_t fleeti_broadcast(fleeti_thread self, uint32_t value, uint32_t word);
 
-/* ==== >>contract: what each backend defines, and what it may ================================================= */
+/* ==== >>contract: what each backend defines, and what it may ==== */
 
 /* Nothing else stands between the core and the hardware: a new backend is a branch of >>platform
    and a section that defines the following. It may define more, which is listed at the end of this
@@ -1135,7 +1135,7 @@ FLEET_DEVICE uint32_t fleeti_stage_try_wait_free(const fleeti_pipeline *s, uint3
 FLEET_DEVICE void fleeti_stage_reclaim(const fleeti_pipeline *s, uint32_t stage, uint32_t use,
                                        uint32_t waves);
 
-/* ==== >>amd: gfx90a, gfx942, gfx950 ========================================================================== */
+/* ==== >>amd: gfx90a, gfx942, gfx950 ==== */
 
 #if defined(FLEET_HIP)
 
@@ -1898,7 +1898,7 @@ FLEET_DEVICE const char *fleeti_stage_address(const fleeti_pipeline *s, uint32_t
 
 #endif /* FLEET_HIP */
 
-/* ==== >>nvidia: sm_80 and later ============================================================================== */
+/* ==== >>nvidia: sm_80 and later ==== */
 
 #if defined(FLEET_CUDA)
 
@@ -2559,7 +2559,7 @@ FLEET_DEVICE const char *fleeti_stage_address(const fleeti_pipeline *s, uint32_t
 
 #endif /* FLEET_CUDA */
 
-/* ==== >>host: the CPU ======================================================================================== */
+/* ==== >>host: the CPU ==== */
 
 #if defined(FLEET_HOST)
 
@@ -3065,7 +3065,7 @@ FLEET_DEVICE const char *fleeti_stage_address(const fleeti_pipeline *s, uint32_t
 
 #endif /* FLEET_HOST */
 
-/* ==== >>defaults: what backends have alike =================================================================== */
+/* ==== >>defaults: what backends have alike ==== */
 
 /* For the backend above, but for groups that it has of its own (>>contract). */
 
@@ -3363,7 +3363,7 @@ FLEET_DEVICE void fleeti_stage_reclaim(const fleeti_pipeline *s, uint32_t stage,
 }
 #endif
 
-/* ==== >>core: notify, wait, pipeline, events, the same on every backend ====================================== */
+/* ==== >>core: notify, wait, pipeline, events, the same on every backend ==== */
 
 FLEET_DEVICE uint64_t fleeti_uniform64(uint64_t value)
 {
@@ -4414,7 +4414,7 @@ FLEETI_BY_HAND(system, FLEET_SCOPE_SYSTEM)
 
 #endif /* FLEET_DEVICE_H */
 
-/* ==== >>implementation: GPU runtimes, CPU engines ============================================================ */
+/* ==== >>implementation: GPU runtimes, CPU engines ==== */
 
 #if defined(FLEET_IMPLEMENTATION) && !defined(FLEETI_DEVICE_IMPLEMENTED)
 #define FLEETI_DEVICE_IMPLEMENTED

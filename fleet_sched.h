@@ -80,7 +80,7 @@
 #ifndef FLEET_SCHED_H
 #define FLEET_SCHED_H
 
-/* ==== >>public: what programs use ============================================================= */
+/* ==== >>public: what programs use ==== */
 
 /* ---- tiles ---- */
 
@@ -613,7 +613,7 @@ void fleet_trace_free(fleet_trace *trace);
 
 FLEET_C_END
 
-/* ==== >>ranks: one graph over several devices ================================================= */
+/* ==== >>ranks: one graph over several devices ==== */
 
 FLEET_C_BEGIN
 
@@ -654,7 +654,7 @@ FLEET_C_END
 FLEET_DEVICE fleet_status fleet_await_flagged(const fleet_ctx *ctx, const fleet_quad *from,
                                               uint32_t flag, uint32_t peer, fleet_quad *words);
 
-/* ==== >>launches: that stay, and of two plans ================================================= */
+/* ==== >>launches: that stay, and of two plans ==== */
 
 /* ---- symbols that the run sets, launches that stay ---- */
 
@@ -733,7 +733,7 @@ FLEET_C_END
    plan more. It returns FLEET_ERROR_ARGUMENT, with the reason in `message`, where `beside` is no state, is beside another one
    or has one itself, where a plan is for several ranks, and for more than FLEET_MAX_CHIPLETS chiplets in all. */
 
-/* ==== >>layout: what a state and a trace hold in memory ======================================= */
+/* ==== >>layout: what a state and a trace hold in memory ==== */
 
 FLEET_C_BEGIN
 
@@ -933,7 +933,7 @@ FLEET_DEVICE fleet_failure *fleeti_failures(fleeti_host *host)
     return (fleet_failure *)(void *)(host + 1);
 }
 
-/* ==== >>context: what a worker knows ========================================================== */
+/* ==== >>context: what a worker knows ==== */
 
 /* ---- descriptors in LDS ---- */
 
@@ -1651,7 +1651,7 @@ FLEET_DEVICE void fleeti_slot_notify_fetched(fleeti_worker *w)
     fleet_wave_barrier();
 }
 
-/* ==== >>residency: before the first tile, and after the last ================================== */
+/* ==== >>residency: before the first tile, and after the last ==== */
 
 /* Before the first tile every workgroup is counted on the chiplet where it runs. When all of them are counted, one
    checks that each chiplet has as many as the plan needs. No worker runs a task before that. The wait has a limit,
@@ -1988,7 +1988,7 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
     fleeti_rmw_device(&state->due.word, 0u - w->fixed->blocks);
 }
 
-/* ==== >>symbols: what a tile may do to the run ================================================ */
+/* ==== >>symbols: what a tile may do to the run ==== */
 
 /* ---- early end of the run ---- */
 
@@ -2194,7 +2194,7 @@ FLEET_DEVICE fleet_status fleet_await_flagged(const fleet_ctx *ctx, const fleet_
     }
 }
 
-/* ==== >>pipeline: weights, copied ahead ======================================================= */
+/* ==== >>pipeline: weights, copied ahead ==== */
 
 /* ---- weight pipeline: consumer side ---- */
 
@@ -2442,7 +2442,7 @@ FLEET_DEVICE void fleeti_produce_end(fleeti_worker *w, fleet_producer *p)
         fleeti_tile_failed(w, FLEETI_TASK(w, id), status);
 }
 
-/* ==== >>static: each worker walks its own queue =============================================== */
+/* ==== >>static: each worker walks its own queue ==== */
 
 /* A schedule is a section of verbs, all inlined, so that the loop of a STATIC plan drops the verbs of the others.
    The worker loop calls them. A schedule has only those verbs for which it has something to do.
@@ -2615,7 +2615,7 @@ FLEET_DEVICE void fleeti_static_finish(fleeti_worker *w)
     if (fleeti_static_prefetch_due(w)) fleeti_static_prefetch(w);
 }
 
-/* ==== >>chiplet: one scheduler per chiplet posts to mailboxes ================================= */
+/* ==== >>chiplet: one scheduler per chiplet posts to mailboxes ==== */
 
 /* ---- worker side ---- */
 
@@ -2880,7 +2880,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
     }
 }
 
-/* ==== >>dynamic: ready rings ================================================================== */
+/* ==== >>dynamic: ready rings ==== */
 
 /* ---- ready ring ---- */
 
@@ -3762,7 +3762,7 @@ FLEET_DEVICE uint32_t fleeti_dynamic_wait(const fleeti_worker *w)
     return fleeti_task_has(w, FLEETI_EARLY) ? FLEETI_TASK(w, n_waits) & 0xffff : 0;
 }
 
-/* ==== >>record: when each task ran ============================================================ */
+/* ==== >>record: when each task ran ==== */
 
 /* The wave that leads a task times it at four points, by a clock that all chiplets share. One lane stores the record
    after the notify, so that no other task waits for it. Each worker has a part of the trace of its own, and its
@@ -3918,7 +3918,7 @@ FLEET_DEVICE void fleeti_trace_leave(const fleeti_worker *w)
 
 #endif /* FLEET_TRACE */
 
-/* ==== >>loop: the worker loop ================================================================= */
+/* ==== >>loop: the worker loop ==== */
 
 /* ---- verbs of the worker's schedule ---- */
 
@@ -4508,7 +4508,7 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
 
 #endif /* FLEET_SCHED_H */
 
-/* ==== >>implementation: host code ============================================================= */
+/* ==== >>implementation: host code ==== */
 
 #if defined(FLEET_IMPLEMENTATION) && !defined(FLEETI_SCHED_IMPLEMENTED)
 #define FLEETI_SCHED_IMPLEMENTED

@@ -24,7 +24,7 @@
 #ifndef FLEET_CALIBRATE_H
 #define FLEET_CALIBRATE_H
 
-/* ==== >>public ================================================================================ */
+/* ==== >>public ==== */
 
 FLEET_C_BEGIN
 
@@ -41,7 +41,7 @@ FLEET_C_END
 
 #endif /* FLEET_CALIBRATE_H */
 
-/* ==== >>implementation ======================================================================== */
+/* ==== >>implementation ==== */
 
 #if defined(FLEET_IMPLEMENTATION) && !defined(FLEETI_CALIBRATE_IMPLEMENTED)
 #define FLEETI_CALIBRATE_IMPLEMENTED

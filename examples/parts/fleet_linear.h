@@ -38,7 +38,7 @@
 
 FLEET_C_BEGIN
 
-/* ==== >>public: splits, parts, tile iterator, rates, planner ================================== */
+/* ==== >>public: splits, parts, tile iterator, rates, planner ==== */
 
 /* How a device-task that computes an output [m, n] from activations [m, k] and weights [k, n] is
    split into slices, which run on different chiplets, and in which order the workers of a chiplet
@@ -273,7 +273,7 @@ FLEET_DEVICE fleet_tile_iterator fleet_tile_begin_slice(const fleet_linear *line
 FLEET_DEVICE fleet_k_range fleet_tile_wave_k(const fleet_tile_iterator *tile, uint32_t wave,
                                              uint32_t waves);
 
-/* ==== >>iterator: inline code of the tile iterator ============================================ */
+/* ==== >>iterator: inline code of the tile iterator ==== */
 
 /* Where part i of n begins if `count` things are split evenly into contiguous parts; the first
    count mod n parts have one more. In 32 bits, because a 64-bit division takes about a hundred
@@ -452,7 +452,7 @@ FLEET_C_END
 
 #endif /* FLEET_LINEAR_H */
 
-/* ==== >>implementation: choice, predicted costs, report ======================================= */
+/* ==== >>implementation: choice, predicted costs, report ==== */
 
 #if defined(FLEET_IMPLEMENTATION) && !defined(FLEETI_LINEAR_IMPLEMENTED)
 #define FLEETI_LINEAR_IMPLEMENTED

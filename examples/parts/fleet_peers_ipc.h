@@ -29,7 +29,7 @@
 
 FLEET_C_BEGIN
 
-/* ==== >>public: what programs call ============================================================ */
+/* ==== >>public: what programs call ==== */
 
 typedef struct fleet_peers_ipc {
     fleet_peers peers; /* rank and ranks from begin on, the regions from open on */
@@ -58,7 +58,7 @@ void fleet_peers_ipc_end(fleet_peers_ipc *p);
 FLEET_C_END
 #endif /* FLEET_PEERS_IPC_H */
 
-/* ==== >>implementation: handles of memory, passed in a file =================================== */
+/* ==== >>implementation: handles of memory, passed in a file ==== */
 
 #if defined(FLEET_IMPLEMENTATION) && !defined(FLEETI_PEERS_IPC_IMPLEMENTED)
 #define FLEETI_PEERS_IPC_IMPLEMENTED

@@ -29,7 +29,7 @@
 
 FLEET_C_BEGIN
 
-/* ==== >>public: what programs call ============================================================ */
+/* ==== >>public: what programs call ==== */
 
 typedef struct fleet_peers_mpi {
     fleet_peers peers; /* rank and ranks from begin on, the regions from open on */
@@ -59,7 +59,7 @@ void fleet_peers_mpi_end(fleet_peers_mpi *p);
 FLEET_C_END
 #endif /* FLEET_PEERS_MPI_H */
 
-/* ==== >>implementation: windows of MPI ======================================================== */
+/* ==== >>implementation: windows of MPI ==== */
 
 #if defined(FLEET_IMPLEMENTATION) && !defined(FLEETI_PEERS_MPI_IMPLEMENTED)
 #define FLEETI_PEERS_MPI_IMPLEMENTED

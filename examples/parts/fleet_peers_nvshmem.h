@@ -32,7 +32,7 @@
 
 FLEET_C_BEGIN
 
-/* ==== >>public: what programs call ============================================================ */
+/* ==== >>public: what programs call ==== */
 
 typedef struct fleet_peers_nvshmem {
     fleet_peers peers; /* rank and ranks from begin on, the regions from open on */
@@ -54,7 +54,7 @@ void fleet_peers_nvshmem_end(fleet_peers_nvshmem *p);
 FLEET_C_END
 #endif /* FLEET_PEERS_NVSHMEM_H */
 
-/* ==== >>implementation: the symmetric heap ==================================================== */
+/* ==== >>implementation: the symmetric heap ==== */
 
 #if defined(FLEET_IMPLEMENTATION) && !defined(FLEETI_PEERS_NVSHMEM_IMPLEMENTED)
 #define FLEETI_PEERS_NVSHMEM_IMPLEMENTED

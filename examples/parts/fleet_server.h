@@ -133,7 +133,7 @@
 #ifndef FLEET_SERVER_H
 #define FLEET_SERVER_H
 
-/* ==== >>public: what programs use ============================================================= */
+/* ==== >>public: what programs use ==== */
 
 /* ---- requests and batches ---- */
 
@@ -620,7 +620,7 @@ FLEET_DEVICE uint32_t fleet_table_admit(fleet_table *t, uint32_t slot);
 FLEET_DEVICE uint32_t fleet_table_join(fleet_table *t, uint32_t slot);
 FLEET_DEVICE void fleet_table_evict(fleet_table *t, uint32_t slot);
 
-/* ==== >>layout: what lies in device memory and in pinned memory =============================== */
+/* ==== >>layout: what lies in device memory and in pinned memory ==== */
 
 /* ---- layout: pages ---- */
 
@@ -771,7 +771,7 @@ struct fleeti_desk {
     uint32_t ending; /* threads in fleet_server_ended */
 };
 
-/* ==== >>rings: the device's end =============================================================== */
+/* ==== >>rings: the device's end ==== */
 
 /* The slot of message n: its sequence number, then the message. */
 FLEET_HOST_DEVICE uint32_t *fleeti_message_slot(const fleet_ring *ring, uint32_t n)
@@ -897,7 +897,7 @@ FLEET_DEVICE uint32_t fleet_ring_try_pop(fleet_ring *ring, void *messages, uint3
     return found;
 }
 
-/* ==== >>pages: the allocator ================================================================== */
+/* ==== >>pages: the allocator ==== */
 
 FLEET_HOST_DEVICE uint32_t fleeti_pages_buckets(uint32_t pages)
 {
@@ -1114,7 +1114,7 @@ FLEET_HOST_DEVICE fleet_status fleet_pages_finish(fleet_pages *p, fleet_admissio
     return status;
 }
 
-/* ==== >>requests: the table, and the life of a request ======================================== */
+/* ==== >>requests: the table, and the life of a request ==== */
 
 /* ---- table: what tasks read ---- */
 
@@ -1510,7 +1510,7 @@ FLEETI_OUTLINED void fleeti_take_in(fleet_table *t, uint64_t now)
     fleet_wave_barrier();
 }
 
-/* ==== >>policies: which requests run ========================================================== */
+/* ==== >>policies: which requests run ==== */
 
 /* ---- policy: prediction ---- */
 
@@ -1907,7 +1907,7 @@ FLEET_DEVICE uint32_t fleeti_agent_lends(const fleet_table *t)
     return 1;
 }
 
-/* ==== >>pools: what two pools tell each other ================================================= */
+/* ==== >>pools: what two pools tell each other ==== */
 
 /* ---- pools: turns at the table ---- */
 
@@ -2117,7 +2117,7 @@ FLEET_DEVICE uint32_t fleet_share_next(const fleet_ctx *ctx, fleet_table *t, fle
     return 1;
 }
 
-/* ==== >>boundaries: between iterations, and between layers of one ============================= */
+/* ==== >>boundaries: between iterations, and between layers of one ==== */
 
 /* The prompt's pages up to `prefilled` tokens are complete and may be reused. */
 FLEET_DEVICE void fleeti_insert_pages(fleet_table *t, uint32_t slot, uint32_t before)
@@ -2543,7 +2543,7 @@ FLEETI_POLICY(fleet_server, fleeti_policy)
 
 #endif /* FLEET_SERVER_H */
 
-/* ==== >>implementation: host code ============================================================= */
+/* ==== >>implementation: host code ==== */
 
 #if defined(FLEET_IMPLEMENTATION) && !defined(FLEETI_SERVER_IMPLEMENTED)
 #define FLEETI_SERVER_IMPLEMENTED

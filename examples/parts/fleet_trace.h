@@ -27,7 +27,7 @@
 #ifndef FLEET_TRACE_H
 #define FLEET_TRACE_H
 
-/* ==== >>public: the log, and texts made of it ================================================= */
+/* ==== >>public: the log, and texts made of it ==== */
 
 FLEET_C_BEGIN
 
@@ -119,7 +119,7 @@ FLEET_C_END
 
 #endif /* FLEET_TRACE_H */
 
-/* ==== >>implementation ======================================================================== */
+/* ==== >>implementation ==== */
 
 #if defined(FLEET_IMPLEMENTATION) && !defined(FLEETI_TRACE_IMPLEMENTED)
 #define FLEETI_TRACE_IMPLEMENTED
