@@ -526,14 +526,14 @@ typedef struct fleet_view {
      function              for                     gfx942, gfx950  gfx90a   NVIDIA                     CPU
      fleet_load_streaming  weights: once per step  sc1 nt          glc slc  ld no_allocate,evict_first  plain
      fleet_store_nt        results: read once      nt              glc slc  st.cs                      plain
-     fleet_load_coherent      words that change       sc1             glc      ld.relaxed.gpu             relaxed atomic
+     fleet_load_coherent   words that change       sc1             glc      ld.relaxed.gpu             relaxed atomic
 
    Streaming: the line stays in the L2 for the other workers of the chiplet that read it at about the same time, and is
    the first to be evicted; the L1 does not keep it. For data that this launch writes, it is no better than a plain load.
-   Fresh: neither an L1 nor an L2 copy of data that another chiplet wrote answers the load (LLVM's AMDGPU memory model:
+   Coherent: neither an L1 nor an L2 copy of data that another chiplet wrote answers the load (LLVM's AMDGPU memory model:
    a monotonic load of agent scope; PTX: a strong load of gpu scope). It orders nothing: only a wait tells that the data
-   has been written. After a wait plain loads are right as well, since its acquire drops stale copies; fresh loads are
-   for words that change while the task runs. 16 bytes are read in parts, each of them atomic.
+   has been written. After a wait plain loads are right as well, since its acquire drops stale copies; coherent loads
+   are for words that change while the task runs. 16 bytes are read in parts, each of them atomic.
    Stores are ordered like plain stores: notify publishes them.
 
    On gfx942 and gfx950 fleet_load_streaming4/8/16 wait for their own load, so a wave has one of them in flight. Where few

@@ -19,11 +19,7 @@
        >>implementation   host code, in the order of >>public
 
    Turns a plan (fleet.h) and your tile functions into a megakernel. The kernel stays yours: the worker loop is a
-   macro that you put where the tasks are to run. A plan names its schedule:
-       STATIC    Each worker walks its own queue. There is no scheduler.
-       CHIPLET   One workgroup of each chiplet polls events and posts ready tasks to the workers of that chiplet.
-       DYNAMIC   The arrival that completes a task's events pushes the task to a ready ring, and idle workers pop. Grids
-                 that are STATIC keep their queues beside the rings.
+   macro that you put where the tasks are to run; the plan says under which schedules (fleet_schedule).
    The symbols that the plan leaves open get their values before a launch (fleet_bind), and run-time tensors get their
    memory (fleet_bind_tensor). The state keeps both.
 
@@ -60,12 +56,10 @@
                            one with FLEET_IMPLEMENTATION. Without it no tracing code is compiled.
 
    MEMORY MODEL
-       fleet_device.h has the argument; this is how the scheduler uses it. All data between tasks goes through one
-       notify and one wait. The plan is immutable and is read without synchronisation. The residency check and the exit
-       of a run use atomics of device scope. A mailbox entry publishes no data to the worker that reads it: the worker
-       acquires after it has read the entry, at the scope of the task's events. The same holds for an entry of a ready
-       ring: it is pushed after the arrival that completed the task's events, and an acquire of device scope follows the
-       pop. The table EDGES in fleet_device.h lists every such pair, and comments here give its numbers.
+       fleet_device.h has the argument, and in its table EDGES all that workers tell each other;
+       comments here give its numbers. The plan is immutable and is read without synchronisation.
+       What hands a task out, an entry of a mailbox or of a ready ring, publishes no data: the
+       worker acquires after it has read the entry, at the scope of the task's events (edges 6, 7).
 
    ERRORS
        A function that fails leaves zeros in its results, apart from what says why (fleet_state.message).
