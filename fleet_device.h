@@ -2871,7 +2871,7 @@ FLEET_DEVICE void fleeti_pause_outside(uint32_t *tries)
 
 /* ---- host: cache policy ---- */
 
-/* Plain accesses, except that fresh loads are atomic. */
+/* Plain accesses, except that coherent loads are atomic. */
 FLEET_DEVICE uint32_t fleet_load_streaming4(const void *at)
 {
     return *(const fleeti_any4 *)at;
