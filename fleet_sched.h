@@ -1718,17 +1718,38 @@ FLEET_DEVICE void fleeti_residency_fail(fleeti_state *state, fleeti_wait_diagnos
     }
 }
 
+/* What ranks compare of their plans; 0: not there. */
+FLEET_DEVICE uint32_t fleeti_plan_sum(const fleet_run *run)
+{
+    const uint64_t checksum = run->plan->checksum;
+    const uint32_t sum = (uint32_t)(checksum ^ checksum >> 32);
+    return sum + (sum == 0);
+}
+/* A rank that finds another plan stops all others. One of these that has not come to look at the plans looks now, so that it
+   can name the rank, too. */
+FLEET_DEVICE fleeti_wait_diagnostics fleeti_other_plan(const fleet_run *run)
+{
+    const fleeti_config *peers = &run->state->config;
+    const uint32_t sum = fleeti_plan_sum(run);
+    fleeti_wait_diagnostics seen = fleeti_no_event(FLEET_ERROR_PEER_FAILED);
+    for (uint32_t i = 0; i < peers->ranks; i++) {
+        const uint32_t found = fleet_load_relaxed_system(
+            peers->words[peers->rank] + FLEETI_PEER_PLAN + i); /* as below (edge 33) */
+        if (i == peers->rank || !found || found == sum) continue;
+        seen.status = FLEET_ERROR_PEER_PLAN, seen.expected = sum, seen.found = found;
+        seen.counter = FLEETI_SYSTEM | (FLEETI_PEER_PLAN + i);
+    }
+    return seen;
+}
 /* Before the first step of a state: waits until all ranks have started, and checks that they have the same plan. Each
    stores the sum of its plan to all others. */
 FLEET_DEVICE fleeti_wait_diagnostics fleeti_meet_peers(const fleet_run *run)
 {
     fleeti_state *state = run->state;
     const fleeti_config *peers = &state->config;
-    const uint64_t checksum = run->plan->checksum;
-    uint32_t sum = (uint32_t)(checksum ^ checksum >> 32);
+    const uint32_t sum = fleeti_plan_sum(run);
     fleeti_wait_diagnostics seen = fleeti_no_event(FLEET_OK);
     if (!peers->ranks || fleet_load_relaxed_device(&state->met.word)) return seen;
-    sum += sum == 0; /* 0: not there */
     /* The state is ready: this rank has cleared its words, which the barrier of the program publishes to the others. No
        data follows (edge 33). */
     for (uint32_t i = 0; i < peers->ranks; i++)
@@ -1866,6 +1887,7 @@ FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run, uint32_t raw,
             fleeti_publish_system(&host->resident_chiplet, FLEETI_ANY_CHIPLET);
             seen.status = FLEET_ERROR_RESIDENCY;
         }
+        if (seen.status == FLEET_ERROR_PEER_FAILED) seen = fleeti_other_plan(run);
         if (seen.status) fleeti_residency_fail(state, seen);
         result = fleeti_poll_device(&state->result[raw].word);
         if (result != FLEETI_PENDING) break;
