@@ -311,6 +311,18 @@ static void a_rank_with_another_plan_is_named(test_run *t)
     devices_close(&d);
 }
 
+/* Rank 0 waits for rank 1, which is late, when rank 2 finds that its own plan is another one and stops the rest. */
+static void a_rank_with_another_plan_is_named_by_all(test_run *t)
+{
+    devices d;
+    if (!devices_open(t, &d, FLEET_SCHEDULE_STATIC, 2)) return;
+    d.late[1] = 300000;
+    devices_run(&d, 7, 1);
+    if (!blames(t, &d, 0, FLEET_ERROR_PEER_PLAN, 2, "rank 2 has another plan")) return;
+    if (!blames(t, &d, 1, FLEET_ERROR_PEER_PLAN, 2, "rank 2 has another plan")) return;
+    devices_close(&d);
+}
+
 static void a_failure_travels(test_run *t)
 {
     devices d;
@@ -473,6 +485,7 @@ static void all(test_run *t)
     TEST(a_rank_that_does_not_start_is_named);
     TEST(a_rank_that_stops_notifying_is_named);
     TEST(a_rank_with_another_plan_is_named);
+    TEST(a_rank_with_another_plan_is_named_by_all);
     TEST(a_failure_travels);
     TEST(an_abort_travels);
     TEST(an_abort_while_ranks_meet_travels);
