@@ -2845,23 +2845,23 @@ static void fleeti_lay_out_server(fleeti_server_layout *l, const fleet_server_de
     l->host_prompts = fleeti_part(&l->host_bytes, n * fleeti_prompt_stride(d) * 4);
 }
 
-size_t fleet_server_bytes(const fleet_server_desc *desc)
+/* Its bytes; none where a field is refused. */
+static fleeti_server_layout fleeti_layout_of(const fleet_server_desc *desc)
 {
     const fleet_server_desc d = fleeti_complete_server(desc);
     fleeti_server_layout l;
     uint32_t fits;
-    if (fleeti_refused_field(&d, &fits)) return 0;
-    fleeti_lay_out_server(&l, &d);
-    return l.bytes;
+    memset(&l, 0, sizeof l);
+    if (!fleeti_refused_field(&d, &fits)) fleeti_lay_out_server(&l, &d);
+    return l;
+}
+size_t fleet_server_bytes(const fleet_server_desc *desc)
+{
+    return fleeti_layout_of(desc).bytes;
 }
 size_t fleet_server_host_bytes(const fleet_server_desc *desc)
 {
-    const fleet_server_desc d = fleeti_complete_server(desc);
-    fleeti_server_layout l;
-    uint32_t fits;
-    if (fleeti_refused_field(&d, &fits)) return 0;
-    fleeti_lay_out_server(&l, &d);
-    return l.host_bytes;
+    return fleeti_layout_of(desc).host_bytes;
 }
 
 static fleeti_desk_slot *fleeti_desk_slots(const fleet_server *s)
