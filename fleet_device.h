@@ -1109,8 +1109,8 @@ FLEET_DEVICE void fleeti_copies_order(void);
 /* Waits until so many cycles have passed since the previous stage was filled. */
 FLEET_DEVICE void fleeti_copies_throttle(uint32_t *begun, uint32_t cycles);
 
-/* FLEETI_OWN_STAGES: what says that a stage is full or free. Default: numbers in LDS, for which the
-   backend defines fleeti_lds_add_release, an addition that releases */
+/* FLEETI_OWN_STAGES: how waves learn that a stage is full or free. By default they count its uses
+   in LDS; then the backend defines fleeti_lds_add_release, an addition that releases. */
 /* Prepares a stage before its first use, by one thread, before a barrier. */
 FLEET_DEVICE void fleeti_stage_init(const fleeti_pipeline *s, uint32_t stage, uint32_t waves);
 /* Whether all stages have landed in the uses up to use - 2, so that a test for `use` is exact. */
