@@ -129,13 +129,14 @@ static void runner_main(void)
 {
     running->function(running->of);
     n_running--;
+    setcontext(&lanes_home);
 }
 static void prepare(ucontext_t *c, char *stack)
 {
     if (getcontext(c)) abort();
     c->uc_stack.ss_sp = stack;
     c->uc_stack.ss_size = LANE_STACK_BYTES;
-    c->uc_link = &lanes_home;
+    c->uc_link = NULL;
     makecontext(c, runner_main, 0);
     c->uc_stack.ss_size = 0; /* else AddressSanitizer forgets the lane's variables at each switch */
 }
