@@ -18,7 +18,7 @@ device=fleet_device.h sched=fleet_sched.h server=examples/parts/fleet_server.h
 mkdir -p "$OUT/examples/parts"
 cp fleet.h $device $sched "$OUT"
 cp $server "$OUT/$server"
-names=() number=0
+names=() seeds=() number=0
 
 # change FILE OLD NEW: OLD stands exactly once in the header. In NEW, @ is whether the bug is switched on.
 change() {
@@ -33,11 +33,12 @@ change() {
 }
 # bug NAME FILE OLD NEW; also FILE OLD NEW: the same bug has a second place.
 bug() {
-    name=$1 names+=("$1") number=$((number + 1))
+    name=$1 names+=("$1") seeds+=(1) number=$((number + 1))
     shift
     change "$@"
 }
 also() { change "$@"; }
+first_seed() { seeds[-1]=$1; } # that shows the bug, where many do not
 
 release='            fleeti_write_back_device();
         if (before && !first.sub)'
@@ -64,6 +65,7 @@ bug "release once, before further sub-counters" $device \
     'due |= 1u << i;' 'if (@ && !due) fleeti_write_back_device();
             due |= 1u << i;'
 also $device "$release" "if (!@) $release"
+first_seed 236
 bug "release before the sub-counter, not after" $device \
     'if (r.sub && fleeti_rmw_device(c.device + r.sub, 1) + 1 != epoch * r.share) continue;' \
     'if (@ && (!r.sub || fleeti_poll_device(c.device + r.sub) + 1 == epoch * r.share))
@@ -147,6 +149,9 @@ bug "a poll by a plain load" $device \
     echo 'static const char *const mutant_names[] = {"none",'
     printf '    "%s",\n' "${names[@]}"
     echo '    "plan: chiplet scope where a lone producer should release", "plan: acquires at chiplet scope", 0};'
+    echo 'static const uint32_t first_seeds[] = {1,'
+    printf '    %d,\n' "${seeds[@]}"
+    echo '    1, 1};'
 } >"$OUT/mutants.h"
 
 # -iquote: before tests/.., where the headers are as they should be.
