@@ -316,11 +316,13 @@ def check(listing, arch):
 # ---- the rules themselves ----------------------------------------------------------------------------
 
 
-def assembled(lines, arch, work):
+def assembled(programs, arch, work):
+    """The instructions of each of several programs, lists of lines, which go through the assembler together."""
     fd, path = tempfile.mkstemp(suffix=".s", dir=work)
     with os.fdopen(fd, "w") as f:
-        f.write("\n".join(["f:", *lines, "s_endpgm", ""]))
-    return next(functions(disassemble(path, arch)))[1]
+        for n, lines in enumerate(programs):
+            f.write("\n".join(["f%d:" % n, *lines, "s_endpgm", ""]).replace(".L", ".L%d" % n))
+    return [code for _, code in functions(disassemble(path, arch))]
 
 
 def nops(states):
@@ -331,27 +333,29 @@ def check_rules(work):
     """Each row by its examples: with one wait state less than it asks for it is found, with as many it is not."""
     results = []
     for arch in ARCHS:
-        for rule in RULES.values():
-            if "gfx950" in rule.second and arch != "gfx950":
-                continue
+        rules = [rule for rule in RULES.values() if "gfx950" not in rule.second or arch == "gfx950"]
+        states = [needed(rule.name, *code[:2], arch) for rule, code in zip(rules, assembled([r.examples for r in rules], arch, work))]
+        programs = []
+        for rule, n in zip(rules, states):
             first, second = rule.examples
-            one, two = assembled([first, second], arch, work)[:2]
-            states = needed(rule.name, one, two, arch)
-            few = places(assembled([first, *nops(states - 1), second], arch, work), arch)
-            enough = places(assembled([first, *nops(states), second], arch, work), arch)
+            programs += [[first, *nops(n - 1), second], [first, *nops(n), second]]
             # The path around a loop, and the shorter of two.
-            around = places(assembled(["s_nop 7", ".Lloop: " + second, *nops(7), "s_cbranch_scc0 .Lout", first, "s_branch .Lloop", ".Lout: s_nop 0"], arch, work), arch)
-            branch = places(assembled([first, "s_cbranch_scc0 .Lover", *nops(20), ".Lover: " + second], arch, work), arch)
+            programs += [["s_nop 7", ".Lloop: " + second, *nops(7), "s_cbranch_scc0 .Lout", first, "s_branch .Lloop", ".Lout: s_nop 0"],
+                         [first, "s_cbranch_scc0 .Lover", *nops(20), ".Lover: " + second]]
+        found = [[f[0] for f in places(code, arch)] for code in assembled(programs, arch, work)]
+        for k, (rule, n) in enumerate(zip(rules, states)):
+            few, enough, around, branch = found[4 * k:4 * k + 4]
             wrong = [what for what, ok in (
-                ("not found", rule.name in [f[0] for f in few]), ("found with enough wait states", rule.name not in [f[0] for f in enough]),
-                ("not found around a loop", states < 2 or rule.name in [f[0] for f in around]),
-                ("not found on the shorter path", states < 2 or rule.name in [f[0] for f in branch])) if not ok]
+                ("not found", rule.name in few), ("found with enough wait states", rule.name not in enough),
+                ("not found around a loop", n < 2 or rule.name in around),
+                ("not found on the shorter path", n < 2 or rule.name in branch)) if not ok]
             results.append(("rule/%s/%s" % (arch, rule.name), not wrong, ", ".join(wrong)))
         # The last one adds to what the second has written anew, all of it, and not to what the first left there.
         sums = ["v_mfma_f32_16x16x16_bf16 a[%d:%d], v[2:3], v[4:5], %s" % (to, to + 3, add) for to, add in ((0, "0"), (2, "a[0:3]"), (0, "a[2:5]"))]
-        for name, lines, right in (("again", sums, []), ("in_part", [sums[0], sums[2]], ["MFMA_C"])):
-            found = [f[0] for f in places(assembled(lines, arch, work), arch)]
-            results.append(("rule/%s/written_%s" % (arch, name), found == right, "%s" % found))
+        again, in_part = assembled([sums, [sums[0], sums[2]]], arch, work)
+        for name, code, right in (("again", again, []), ("in_part", in_part, ["MFMA_C"])):
+            some = [f[0] for f in places(code, arch)]
+            results.append(("rule/%s/written_%s" % (arch, name), some == right, "%s" % some))
     return results
 
 
