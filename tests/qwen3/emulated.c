@@ -54,6 +54,11 @@ static int is_part(void)
 {
     return getenv("FLEET_TEST_PART") != NULL;
 }
+/* Whether this run has case i of those that go by thirds; the part has each n-th, from `first` on. */
+static int has_case(uint32_t i, uint32_t first, uint32_t n)
+{
+    return is_part() ? i % n == first && test_in_turn(i / n) : test_in_turn(i);
+}
 
 /* ---- the workgroup ---- */
 
@@ -1183,7 +1188,7 @@ static void products_are_exact(test_run *t)
         memset(&p, 0, sizeof p);
         p.rows = cases[i][0], p.k = cases[i][1], p.listed = cases[i][2], p.split = cases[i][3];
         p.panel_tiles = 1 + i % MAX_PANEL_TILES;
-        if (is_part() && i % 10) continue;
+        if (!has_case(i, 0, 10)) continue;
         check_product(t, &p);
         if (t->failed_here) return;
     }
@@ -1491,7 +1496,7 @@ static void layers_are_near_plain_ones(test_run *t)
     };
     drawn = 3;
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        if (is_part() && i % 8 != 3) continue;
+        if (!has_case(i, 3, 8)) continue;
         check_layer(t, &cases[i], i, 0);
         step++; /* other tags */
         if (!t->failed_here && cases[i].epilogue == EPILOGUE_RESIDUAL)
@@ -1635,7 +1640,7 @@ static void experts_are_added_up(test_run *t)
     };
     drawn = 4;
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases && !t->failed_here; i++)
-        if (!is_part() || i % 4 == 1 || cases[i].others) check_experts(t, &cases[i]);
+        if (has_case(i, 1, 4) || cases[i].others) check_experts(t, &cases[i]);
 }
 
 /* Successive tasks of one worker: each learns the step's row count, from memory unless what LDS
@@ -2070,7 +2075,7 @@ static void attention_is_near_a_plain_one(test_run *t)
     };
     drawn = 3;
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        if (is_part() && i % 4) continue;
+        if (!has_case(i, 0, 4)) continue;
         check_attention(t, &cases[i], i);
         if (t->failed_here) return;
     }
@@ -2250,7 +2255,7 @@ static void prompts_products_are_exact(test_run *t)
     };
     drawn = 5;
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        if (is_part() && i != 3) continue;
+        if (is_part() ? i != 3 : !test_in_turn(i)) continue;
         check_prefill_linear(t, &cases[i], i);
         if (t->failed_here) return;
     }
@@ -2498,7 +2503,7 @@ static void prompts_experts_are_added_up(test_run *t)
     };
     drawn = 8;
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        if (is_part() && i) continue;
+        if (is_part() ? i : !test_in_turn(i)) continue;
         check_prefill_experts(t, &cases[i], i);
         if (t->failed_here) return;
     }
@@ -3255,7 +3260,7 @@ static void served_rows_are_those_alone(test_run *t)
 {
     static const uint32_t few[SERVED_JOBS] = {2, 9, 7, 3}, many[SERVED_JOBS] = {3, 150, 140, 20};
     check_preemption(t, few, 6, 1);
-    if (!t->failed_here && !is_part()) check_preemption(t, many, 130, 0);
+    if (!t->failed_here && !is_part() && test_in_turn(1)) check_preemption(t, many, 130, 0);
 }
 
 static void list(test_run *t)
