@@ -553,28 +553,31 @@ def checkpoints() -> list[str]:
 
 def hip(t: Table) -> None:
     """tests/gpu, the examples and the decoder, on an AMD GPU or on the simulated MI300X; there by thirds."""
-    thirds = "" if t.hip_gpu else "settings"
     sim = {"needs": ["objects/hip"], "limit": 1800}
+
+    def in_turn(n: int) -> dict:
+        return {} if t.hip_gpu else {"turn": n, "thirds": "programs"}
+
     if not t.hip_gpu and not os.environ.get("FLEET_HIP_RUNTIME"):
         for target in ["check"] + (["check-timed"] if t.deep else []):  # its times, against published ones
             t.program(f"amdsim/{target}", shell("hip_simulator_test", target),
-                      roots=files("tests/amdsim/src/*", "tests/amdsim/tests/*"), **sim)
+                      roots=files("tests/amdsim/src/*", "tests/amdsim/tests/*"), turn=1,
+                      thirds="simulator", **sim)
     decoder = "examples/qwen3/qwen3.c"
     for turn, path in enumerate([decoder, "examples/serve/engine_qwen3.c", *gpu_files()], -1):
         linked = path.startswith("tests/") and not is_whole(path)
         t.check(f"build/{stem(path)}", shell("hip_build", path, f"tests/build/hip/{stem(path)}"), roots=[path],
                 needs=["objects/hip"] + (["objects/hipcc"] if linked else []),
-                env={"TURN": str(turn), "RUNS": hip_runs(path), "WHOLE": "" if linked else "yes"})
+                env={"WHOLE": "" if linked else "yes"}, **(in_turn(turn) if turn > 0 else {}))
     of_decoder = {**sim, "needs": ["hip/build/qwen3"], "roots": [decoder],
                   "thirds": "" if t.hip_gpu else "schedules, chunks", "alone": t.hip_gpu}
     for folder in checkpoints():
         t.program(folder, shell("hip_decoder", folder), **of_decoder)
         t.program(f"{folder}-prompts", shell("hip_prompts", folder), **of_decoder)
-    t.program("prompts-of-chiplets", shell("hip_prompts_of_chiplets"), **{**of_decoder, "thirds": ""})
+    t.program("prompts-of-chiplets", shell("hip_prompts_of_chiplets"), **{**of_decoder, **in_turn(2)})
     for turn, path in enumerate(gpu_files(), 1):
         t.program(stem(path), shell("hip_seeds", path, stem(path)), **{**sim, "needs": [f"hip/build/{stem(path)}"]},
-                  roots=[path], thirds=thirds,
-                  env={"TURN": str(turn), "RUNS": hip_runs(path)}, alone=t.hip_gpu)
+                  roots=[path], env={"RUNS": hip_runs(path)}, alone=t.hip_gpu, **in_turn(turn))
     for path in files("tests/gpu/*.sh"):
         t.program(stem(path), shell("hip_run", "bash", path), roots=[path],
                   thirds="" if t.hip_gpu else "decoder over ranks", **sim)

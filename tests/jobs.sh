@@ -255,12 +255,10 @@ wait_states() { # LISTINGS: those that the check leaves; without them it compile
 
 hip_build() { # FILE BINARY
     local archs=("${hip_archs[@]}") build
-    # For the others as well in the runs in which it also runs so.
     if [ -n "$hip_runtime" ] && [ -z "${FLEET_DEEP:-}" ]; then
-        archs=(--offload-arch=gfx942)
-        case $(hip_settings_of_this_run "$1"):$1 in
-        *gfx950*:*/stream.c) archs=("${hip_archs[@]:1}") ;; # group isa compiles the pipeline for gfx90a, of its own kernels
-        *gfx950*) archs=("${hip_archs[@]}") ;;
+        case $1 in
+        */stream.c) archs=("${hip_archs[@]:1}") ;; # group isa compiles the pipeline for gfx90a, of its own kernels
+        *) everywhere "$1" || archs=(--offload-arch=gfx942) ;;
         esac
     fi
     # What the host does for a small checkpoint or an example takes less time than a compiler that optimises it.
@@ -340,7 +338,7 @@ hip_prompts_taken() { # CHECKPOINT COMMAND...
 # GPU ignores them and takes three runs.
 hip_seeds() { # FILE NAME
     local settings base=$out/$2.run
-    hip_settings_of_this_run "$1" | while read -r settings; do
+    hip_settings "$1" | while read -r settings; do
         rc=0
         # shellcheck disable=SC2086
         on_gpu "$1" "$2" hip_program $settings "$out/$2" >"$base.log" 2>&1 </dev/null || rc=$?
@@ -381,17 +379,6 @@ hip_settings() { # FILE
             done
         done
     done
-}
-
-# On a simulator a run has a third of a program's settings, that of the next program ($TURN) another one: successive ones, which
-# have both delays and both halves where there are enough of them.
-hip_settings_of_this_run() { # FILE
-    if [ -n "$hip_runtime" ] && by_thirds; then
-        hip_settings "$1" | awk -v third=$(((FLEET_TEST_THIRD + (TURN > 0 ? TURN : 0)) % 3)) '{ line[NR] = $0 }
-            END { for (i = int(NR * third / 3) + 1; i <= int(NR * (third + 1) / 3); i++) print line[i] }'
-    else
-        hip_settings "$1"
-    fi
 }
 
 # ---- nvcc -----------------------------------------------------------------------------------------
