@@ -291,6 +291,7 @@ def format(t: Table) -> None:  # pylint: disable=redefined-builtin
             t.check(path, ["clang-format-14", "--dry-run", "-Werror", path], also=[path, ".clang-format"])
     decoder = files("examples/qwen3/*.h", "examples/qwen3/*/*.h")
     t.check("edges", shell("edges", *HEADERS, *PARTS, *decoder), also=[*HEADERS, *PARTS, *decoder])
+    t.check("subjects", shell("subjects"))
     # How the headers are arranged.
     t.check("house", ["bash", "tests/house.sh"], roots=["tests/house.sh"],
             also=[".github/CONTRIBUTING.md", *HEADERS, *files("examples/*.c", "examples/*/*.[ch]", "examples/*/*/*.h")])

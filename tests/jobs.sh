@@ -99,6 +99,15 @@ edges() {
     [ $n -ge 20 ] # else the table was not found
 }
 
+# The subjects of the last commits, since a tag where there is one, have at most 72 characters, but for one that stands.
+subjects() {
+    local since long
+    since=$(git describe --tags --abbrev=0 2>/dev/null) || since=
+    long=$(git log -n 50 --format='%h %s' ${since:+"$since.."} | grep -v '^1a12af6' | grep -E '^[^ ]+ .{73}') || return 0
+    echo "longer than 72 characters: $long"
+    return 1
+}
+
 # stb_copy FILE COMPILER...: compiles with a stb_ds.h that is no system header.
 stb_copy() {
     local dir=$out/stb_$BASHPID
