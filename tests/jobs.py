@@ -61,7 +61,7 @@ class Job:
     also: tuple[str, ...] = ()  # what decides it, but does not make it run whole
     tools: tuple[str, ...] = ()  # words of set_up (jobs.sh), besides those that its command has
     env: dict[str, str] = field(default_factory=dict)
-    turn: int | None = None  # of jobs that go by thirds: it is in the runs of the third turn % 3
+    turn: int | None = None  # of jobs that go by thirds: it is in the runs of the third turn % 3, with all of its cases
     thirds: str = ""  # what goes by thirds
     limit: int = 600  # seconds of processors that it may take
     skip: str = ""  # why it cannot run here
@@ -243,13 +243,15 @@ class Table:
         if f"{self.group}/{name}" in self.jobs:
             name = f"{name}.{n}"
         env = {"FLEET_TEST_ENGINE": engine}
+        turn, thirds = None, thirds_of(path)
         if how == "tsan" and not self.deep:
             env["FLEET_TEST_PART"] = "0"
+            turn, thirds = sum(other.endswith(".tsan") for other in self.jobs), "ThreadSanitizer"
         self.program(name,
                      shell("build_run", f"tests/build/{self.group}/{name}.exe", compiler, *C11, *WARNINGS, *flags,
                            *options,
                                  "-I.", "-Itests", *self.stb, path, *libraries),
-                     needs=needs, roots=[path], env=env, thirds=thirds_of(path))
+                     needs=needs, roots=[path], env=env, turn=turn, thirds=thirds)
 
 
 def succeeds(*command: str) -> bool:

@@ -283,7 +283,7 @@ class Run:
         job = one.job
         mine = {"out": job.out, "WARNINGS": " ".join(table.WARNINGS), "FLEET_HIP_OWNER": str(os.getpid()),
                 "TESTS": " ".join(one.tests),
-                "FLEET_TEST_THIRD": "" if self.whole(one) else self.third,
+                "FLEET_TEST_THIRD": "" if self.whole(one) or job.turn is not None else self.third,
                 **({"FLEET_DEEP": "1"} if self.t.deep else {})}
         return {**os.environ, **mine, **job.env}
 

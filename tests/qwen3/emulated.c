@@ -57,7 +57,7 @@ static int is_part(void)
 /* Whether this run has case i of those that go by thirds; the part has each n-th, from `first` on. */
 static int has_case(uint32_t i, uint32_t first, uint32_t n)
 {
-    return is_part() ? i % n == first && test_in_turn(i / n) : test_in_turn(i);
+    return is_part() ? i % n == first : test_in_turn(i);
 }
 
 /* ---- the workgroup ---- */
