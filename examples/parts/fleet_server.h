@@ -206,7 +206,9 @@ typedef struct fleet_server_desc {
     uint32_t sequence_tokens;         /* prompt and yielded tokens, at most; default 8192 */
     uint32_t words;                   /* of a request, for the tiles; default 0 */
     uint32_t decode_rows, chunk_rows; /* of an iteration, at most; defaults 64, 256 */
-    uint32_t layers;                  /* of an iteration; default 1 */
+    /* Of a chunk beside decode rows, at most, which wait for it. Default 0: chunk_rows */
+    uint32_t beside_rows;
+    uint32_t layers; /* of an iteration; default 1 */
     /* `agent`: rows of a decode batch of both classes, at most. Default 0: as many as keep the
        predicted time of an iteration within 1.1 of that with the reactive rows alone, and 3 without
        a roofline */
@@ -1691,8 +1693,10 @@ FLEET_DEVICE void fleeti_agent_admit(fleet_table *t, uint64_t now)
 
 FLEET_DEVICE uint32_t fleeti_chunk_rows(const fleet_table *t, const fleet_slot *s)
 {
-    const uint32_t left = s->prompt_tokens - s->prefilled;
-    return s->chunk ? s->chunk : left < t->desc.chunk_rows ? left : t->desc.chunk_rows;
+    const fleet_server_desc *d = &t->desc;
+    const uint32_t left = s->prompt_tokens - s->prefilled, is_beside = d->beside_rows && t->joined,
+                   most = is_beside ? d->beside_rows : d->chunk_rows;
+    return s->chunk ? s->chunk : left < most ? left : most;
 }
 /* The iteration of a chunk alone. */
 FLEET_DEVICE fleet_work fleeti_chunk_work(const fleet_table *t, uint32_t slot)
@@ -2805,6 +2809,7 @@ static const char *fleeti_refused_field(const fleet_server_desc *d, uint32_t *fi
         {"words", d->words, 0, 65536},
         {"decode_rows", d->decode_rows, 1, 65536},
         {"chunk_rows", d->chunk_rows, 1, 65536},
+        {"beside_rows", d->beside_rows, 0, d->chunk_rows},
         {"layers", d->layers, 1, 65536},
         {"pools", d->pools, 1, FLEETI_POOLS},
         {"policy", (uint32_t)d->policy, 0, FLEET_POLICY_FIFO},

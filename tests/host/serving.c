@@ -113,6 +113,28 @@ static void serial(test_run *t, sim *s)
     }
     finish(t, s);
 }
+/* While a request decodes, chunks are short; before and afterwards they are as long as chunk_rows says. */
+static void beside(test_run *t, sim *s)
+{
+    job *a = sim_submit(s, FLEET_REACTIVE, 1, 3);
+    job *b = sim_submit(s, FLEET_PROACTIVE, 3 * SIM_CHUNK, 1);
+    static const uint32_t rows[] = {1, 2, 2, SIM_CHUNK, SIM_CHUNK, 2};
+    for (uint32_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        sim_boundary(s, 0);
+        CHECK(sim_prefills(s, 0, i ? b : a));
+        CHECK_INT(sim_batch(s, 0)->chunk_rows, rows[i]);
+        sim_layers(s, 0);
+    }
+    finish(t, s);
+}
+static void short_beside(fleet_server_desc *d)
+{
+    d->beside_rows = 2;
+}
+static void chunks_are_short_beside_decode_rows(test_run *t)
+{
+    run_with(t, short_beside, beside);
+}
 static void prefill_is_serial_and_in_chunks(test_run *t)
 {
     run_with(t, NULL, serial);
@@ -1260,19 +1282,19 @@ static void descriptors(test_run *t)
 }
 /* Extreme values of each field, alone and equal or next to another one's: a descriptor is refused with a value that fits,
    or the server takes a smallest request of each class, and the largest ones that it names. */
-#define DESC_FIELDS 14u
+#define DESC_FIELDS 15u
 static uint32_t *desc_field(fleet_server_desc *d, uint32_t i, const char **name)
 {
     static const char *const names[DESC_FIELDS] = {
         "requests",    "reactive_requests", "events",          "pages",
         "page_tokens", "reactive_pages",    "prompt_tokens",   "words",
         "decode_rows", "chunk_rows",        "sequence_tokens", "layers",
-        "pools",       "mixed_rows"};
+        "pools",       "mixed_rows",        "beside_rows"};
     uint32_t *const at[DESC_FIELDS] = {
         &d->requests,    &d->reactive_requests, &d->events,          &d->pages,
         &d->page_tokens, &d->reactive_pages,    &d->prompt_tokens,   &d->words,
         &d->decode_rows, &d->chunk_rows,        &d->sequence_tokens, &d->layers,
-        &d->pools,       &d->mixed_rows};
+        &d->pools,       &d->mixed_rows,        &d->beside_rows};
     *name = names[i];
     return at[i];
 }
@@ -1491,6 +1513,7 @@ static void all(test_run *t)
     TEST(reactive_preempts_proactive_prefill_at_each_layer);
     TEST(reactive_requests_do_not_preempt_one_another);
     TEST(prefill_is_serial_and_in_chunks);
+    TEST(chunks_are_short_beside_decode_rows);
     TEST(classes_have_queues_of_their_own);
     TEST(prefill_precedes_decode);
     TEST(proactive_prefill_runs_while_no_reactive_one_waits);
