@@ -168,9 +168,6 @@ static void prefill_shapes(const model *m, const decoder *d, fleet_linear *shape
 static void prefill_divide_steps(const model *m, const decoder *d, prefill_step *steps, uint32_t n,
                                  uint32_t *adds)
 {
-    static const epilogue ends[PREFILL_PRODUCTS] = {
-        EPILOGUE_STORE,  EPILOGUE_RESIDUAL, EPILOGUE_SILU, EPILOGUE_RESIDUAL,
-        EPILOGUE_ARGMAX, EPILOGUE_STORE,    EPILOGUE_SILU, EPILOGUE_STORE};
     fleet_linear shapes[PREFILL_PRODUCTS];
     prefill_shapes(m, d, shapes);
     *adds = 0;
@@ -184,11 +181,11 @@ static void prefill_divide_steps(const model *m, const decoder *d, prefill_step 
             if (groups) shape.n /= groups;
             steps[i].division[k] =
                 is_expert ? divide_expert(&shape, steps[i].rows, d)
-                          : prefill_divide(&shape, ends[k], steps[i].rows,
+                          : prefill_divide(&shape, prefill_end_of(k), steps[i].rows,
                                            groups ? d->workers : d->chiplets * d->workers,
                                            d->two_terms ? 2 : 1);
-            *adds |=
-                ends[k] == EPILOGUE_RESIDUAL && steps[i].division[k].parts >= PREFILL_ADDED_PARTS;
+            *adds |= prefill_end_of(k) == EPILOGUE_RESIDUAL &&
+                     steps[i].division[k].parts >= PREFILL_ADDED_PARTS;
         }
 }
 

@@ -8,8 +8,9 @@
        serving_free(&s);
 
    A request has the same tokens, and the same bits of logits, whatever is decoded beside it: KV splits have a given size,
-   and a step has no more rows than products add in the same order (serving_rows). A server whose chunks are longer has another kernel
-   where there is one (serving_wide.h), and other bits, but again the same whatever is beside a request. */
+   and a step has no more rows than products add in the same order (serving_rows). A server whose chunks are longer, or which decodes
+   more requests, has another kernel where there is one (serving_wide.h), and other bits, but again the same whatever is beside a
+   request. */
 #ifndef QWEN3_SERVING_H
 #define QWEN3_SERVING_H
 
@@ -79,6 +80,7 @@ static uint32_t serving_rows(const model *m)
     return m->large_m ? MAX_ROWS : SAME_ORDER_ROWS;
 }
 #define LEAST_CHUNK_ROWS 16u
+#define WIDE_CHUNK_ROWS 512u /* by default, of a server with more requests than leave that */
 
 typedef struct serving_desc {
     uint32_t context; /* tokens of a request, at most: prompt and answer, without its last token */
@@ -86,6 +88,7 @@ typedef struct serving_desc {
     uint32_t
         chunk_rows; /* of a prompt in a step; 0: what decode_rows leave of serving_rows; more: see
                              serving_wide.h */
+    uint32_t beside_rows; /* of a chunk beside requests that decode; 0: as many */
     uint32_t
         pages; /* of PAGE_TOKENS tokens; 0: for decode_rows requests as long as the context, and one */
     uint32_t requests;          /* that the device knows; 0: four times decode_rows */
@@ -168,6 +171,7 @@ static fleet_server_desc serving_server_desc(const serving *s)
     d.prompt_tokens = desc->context, d.sequence_tokens = desc->context + 1;
     d.words = REQUEST_WORDS;
     d.decode_rows = desc->decode_rows, d.chunk_rows = desc->chunk_rows;
+    d.beside_rows = desc->beside_rows < desc->chunk_rows ? desc->beside_rows : desc->chunk_rows;
     d.layers = s->m->config.layers;
     d.mixed_rows = desc->mixed_rows, d.suspend_decode = desc->suspend_decode;
     d.age_ticks = desc->age_ticks;
@@ -180,7 +184,8 @@ static fleet_server_desc serving_server_desc(const serving *s)
 /* The part of serving_open that needs no device memory. */
 static int serving_begin(serving *s, const model *m, const serving_desc *desc)
 {
-    const uint32_t rows = serving_rows(m);
+    const uint32_t rows = serving_rows(m), narrow = rows - LEAST_CHUNK_ROWS,
+                   most = wide_decode_rows(m) ? wide_decode_rows(m) : narrow;
     uint32_t wide_rows;
     serving_desc *d = &s->desc;
     memset(s, 0, sizeof *s);
@@ -188,11 +193,14 @@ static int serving_begin(serving *s, const model *m, const serving_desc *desc)
     s->memory.error = s->error;
     if (!d->context || d->context > m->config.positions)
         return serving_refuse(s, "context", m->config.positions);
-    if (!d->decode_rows || d->decode_rows > rows - LEAST_CHUNK_ROWS)
-        return serving_refuse(s, "requests that are decoded together", rows - LEAST_CHUNK_ROWS);
+    if (!d->decode_rows || d->decode_rows > most)
+        return serving_refuse(s, "requests that are decoded together", most);
     wide_rows = wide_chunk_rows(m, d->decode_rows);
-    if (!d->chunk_rows) d->chunk_rows = rows - d->decode_rows;
+    if (!d->chunk_rows)
+        d->chunk_rows = d->decode_rows <= narrow ? rows - d->decode_rows : WIDE_CHUNK_ROWS;
     s->is_wide = d->decode_rows + d->chunk_rows > rows;
+    /* A step has a row for each request that decodes, and for one whose prompt ends. */
+    if (s->is_wide && d->decode_rows == wide_decode_rows(m)) d->decode_rows--;
     if (s->is_wide && d->chunk_rows > wide_rows)
         return serving_refuse(s, "rows of a prompt", wide_rows ? wide_rows : rows - d->decode_rows);
     if (!d->pages) d->pages = d->decode_rows * ceil_div(d->context + 1, PAGE_TOKENS) + 1;
@@ -213,9 +221,9 @@ static int serving_buffers(serving *s)
     buffers_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.context = s->desc.context, desc.draws = s->desc.draws;
-    desc.parked_rows = s->is_wide ? wide_parked_rows() : PARKED_ROWS;
-    desc.sequences = s->desc.keep_logits ? s->desc.keep_logits : MAX_ROWS;
-    if (desc.sequences < MAX_ROWS) desc.sequences = MAX_ROWS;
+    desc.parked_rows = s->is_wide ? 2 * s->desc.chunk_rows : PARKED_ROWS; /* one of each class */
+    desc.sequences = s->desc.decode_rows < MAX_ROWS ? MAX_ROWS : s->desc.decode_rows + 1;
+    if (desc.sequences < s->desc.keep_logits) desc.sequences = s->desc.keep_logits;
     desc.logit_steps = s->desc.keep_logits ? s->desc.context : s->desc.draws;
     s->d.pages = s->desc.pages;
     s->memory.bytes += fleet_server_bytes(&server);
@@ -227,7 +235,7 @@ static int serving_buffers(serving *s)
         s->d.page_table = fleet_server_page_tables(&s->server, &s->d.table_pages);
     }
     if (decoder_buffers(&s->d, &s->memory, s->m, &desc)) return -1;
-    if (s->is_wide) wide_buffers(&s->d, &s->memory, s->m, s->desc.decode_rows);
+    if (s->is_wide) wide_buffers(&s->d, &s->memory, s->m, s->desc.decode_rows, s->desc.chunk_rows);
     return s->memory.error[0] ? -1 : 0;
 }
 
@@ -312,7 +320,8 @@ static inline int serving_recover(serving *s)
     tasks_begin_session(s->tasks, n);
     if (!status)
         status = fleet_device_clear(s->d.splits_done, (uint64_t)MAX_ROWS * s->d.heads * 4, NULL);
-    if (!status && s->is_wide) status = wide_begin_again(s->m, &s->d, s->desc.decode_rows);
+    if (!status && s->is_wide)
+        status = wide_begin_again(s->m, &s->d, s->desc.decode_rows, s->desc.chunk_rows);
     if (!status)
         status = fleet_to_device((void *)(uintptr_t)s->device_tasks, s->tasks,
                                  (uint64_t)n * sizeof *s->tasks, NULL);

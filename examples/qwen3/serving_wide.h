@@ -1,7 +1,8 @@
-/* serving_wide.h: servers with long chunks (serving.h), whose steps have up to PREFILL_TILE_ROWS rows (NVIDIA, compute capability
-   9.0a, models without experts; nvidia/serve_wide.h has the tasks).
+/* serving_wide.h: servers with long chunks or many requests (serving.h), whose steps have up to PREFILL_ROWS rows (NVIDIA, compute
+   capability 9.0a, models without experts; nvidia/serve_wide.h has the tasks).
 
-       embed -> [ gate -> qkv -> heads -> attend -> o -> add -> gate_up -> down -> add ] x layers -> lm_head -> draw -> boundary
+       embed -> [ gate -> qkv -> heads -> attend -> o -> add -> gate_up -> down -> add ] x layers
+             -> choose -> lm_head -> draw -> boundary
 
    There are tasks `add` if o or down is divided into parts, and no gate before the first layer. */
 #ifndef QWEN3_SERVING_WIDE_H
@@ -23,61 +24,80 @@ static uint32_t wide_chunk_row(uint32_t decode_rows)
 {
     return padded(decode_rows, VECTOR);
 }
-/* Rows of a chunk, at most; 0: such a model has none of these servers. */
+/* Rows that choose a token, at most: of requests that decode, and of one whose prompt ends. 0: such a model has none of these
+   servers. */
+static uint32_t wide_decode_rows(const model *m)
+{
+    return m->has_prefill && !m->config.experts &&
+                   m->config.heads / m->config.kv_heads <= PREFILL_QUERIES
+               ? PREFILL_TILE_ROWS
+               : 0;
+}
+/* Rows of a chunk, at most. */
 static uint32_t wide_chunk_rows(const model *m, uint32_t decode_rows)
 {
-    if (!m->has_prefill || m->config.experts ||
-        m->config.heads / m->config.kv_heads > PREFILL_QUERIES)
-        return 0;
-    return PREFILL_TILE_ROWS - wide_chunk_row(decode_rows);
-}
-/* Rows of chunks that may be parked: one of each class. */
-static uint32_t wide_parked_rows(void)
-{
-    return 2 * PREFILL_TILE_ROWS;
+    return wide_decode_rows(m) ? PREFILL_ROWS - wide_chunk_row(decode_rows) : 0;
 }
 
-/* A step without rows; all have the same products. */
+/* A step without rows. *adds: as prefill_divide_steps says; *sums: floats of a row's parts, at most. */
 static prefill_step wide_first_step(const model *m, const decoder *d, uint32_t decode_rows,
-                                    uint32_t *adds)
+                                    uint32_t chunk_rows, uint32_t *adds, uint64_t *sums)
 {
+    fleet_linear shapes[PREFILL_PRODUCTS];
     prefill_step step;
     memset(&step, 0, sizeof step);
-    step.rows = decode_rows;
-    prefill_divide_steps(m, d, &step, 1, adds);
+    prefill_shapes(m, d, shapes);
+    *adds = 0, *sums = 0;
+    for (uint32_t k = 0; k < PREFILL_HEAD; k++) {
+        const prefill_division by =
+            served_divide(&shapes[k], prefill_end_of(k), d->chiplets * d->workers);
+        const uint64_t floats = (uint64_t)by.parts * shapes[k].n;
+        step.division[k] = by, step.columns[k] = shapes[k].n;
+        *adds |= prefill_end_of(k) == EPILOGUE_RESIDUAL && by.parts >= PREFILL_ADDED_PARTS;
+        if (k != PREFILL_GATE_UP && floats > *sums) *sums = floats;
+    }
     step.division[PREFILL_HEAD] = head_division(d->hidden);
-    step.rows = 0, step.chunk_row = wide_chunk_row(decode_rows);
+    step.chunk_row = wide_chunk_row(decode_rows), step.chunk_room = chunk_rows;
+    step.head_row = padded(step.chunk_row + chunk_rows, PREFILL_TILE_ROWS);
+    step.batches = served_batches(decode_rows);
     return step;
 }
 
 /* In place of the activations of a step of MAX_ROWS rows. */
-static void wide_buffers(decoder *d, device_memory *mem, const model *m, uint32_t decode_rows)
+static void wide_buffers(decoder *d, device_memory *mem, const model *m, uint32_t decode_rows,
+                         uint32_t chunk_rows)
 {
-    const uint64_t rows = PREFILL_TILE_ROWS, q = d->heads * d->head_dim,
-                   columns = q + 2 * d->kv_heads * d->head_dim;
-    const prefill_step step = wide_first_step(m, d, decode_rows, &d->prefill_adds);
+    uint64_t sums, q = d->heads * d->head_dim;
+    const prefill_step step =
+        wide_first_step(m, d, decode_rows, chunk_rows, &d->prefill_adds, &sums);
+    const uint64_t rows = step.head_row, all = rows + PREFILL_TILE_ROWS;
+    token_row *row = (token_row *)calloc(all, sizeof *row);
+    for (uint32_t n = 0; n < PREFILL_TILE_ROWS && row; n++) row[rows + n].sequence = (int32_t)n;
+    if (!row) snprintf(mem->error, ERROR_BYTES, "memory: none left");
     d->h = (float *)memory_get(mem, "activations", rows * d->hidden * sizeof(float));
-    d->x = (act_t *)memory_get(mem, "activations", rows * d->hidden * sizeof(act_t));
+    d->x = (act_t *)memory_get(mem, "activations", all * d->hidden * sizeof(act_t));
     d->squares =
-        (float *)memory_zeros(mem, "activations", rows * squares_of(d->hidden) * sizeof(float));
-    d->qkv = (float *)memory_get(mem, "activations",
-                                 (rows * columns + most_parts(d->chiplets * d->workers)) *
-                                     sizeof(float));
+        (float *)memory_zeros(mem, "activations", all * squares_of(d->hidden) * sizeof(float));
+    d->qkv = (float *)memory_get(mem, "activations", rows * sums * sizeof(float));
     d->attended = (act_t *)memory_get(mem, "activations", rows * q * sizeof(act_t));
     d->gated = (act_t *)memory_get(mem, "activations", rows * m->ffn * sizeof(act_t));
+    d->b = (batch *)memory_zeros(mem, "batch", (uint64_t)step.batches * sizeof(batch));
     d->prefill = (prefill_step *)memory_copy(mem, "batch", &step, sizeof step);
-    d->prefill_rows = (token_row *)memory_zeros(mem, "batch", rows * sizeof(token_row));
+    if (row) d->prefill_rows = (token_row *)memory_copy(mem, "batch", row, all * sizeof *row);
     d->prefill_blocks =
         (prefill_block *)memory_zeros(mem, "batch", SERVED_BLOCKS * sizeof(prefill_block));
     d->prefill_stays = 1;
     wide_best_buffers(d, mem);
+    free(row);
 }
 
 /* Makes the step one without rows again. */
-static fleet_status wide_begin_again(const model *m, const decoder *d, uint32_t decode_rows)
+static fleet_status wide_begin_again(const model *m, const decoder *d, uint32_t decode_rows,
+                                     uint32_t chunk_rows)
 {
     uint32_t adds;
-    const prefill_step step = wide_first_step(m, d, decode_rows, &adds);
+    uint64_t sums;
+    const prefill_step step = wide_first_step(m, d, decode_rows, chunk_rows, &adds, &sums);
     return fleet_to_device(d->prefill, &step, sizeof step, NULL);
 }
 
@@ -90,6 +110,7 @@ static fleet_graph *served_wide_graph(const model *m, const decoder *d, task_arg
     c.m = m, c.d = d, c.tasks = tasks, c.g = fleet_graph_create(NULL);
     if (!c.g) return NULL;
     append_prefill_layers(&c);
+    append_task(&c, "choose", NO_LAYER, served_wide_choose_wide, FLEET_LEVEL_DEVICE);
     task = append_product(&c, "lm_head", NO_LAYER, served_wide_head_wide, m->head, &head, d->x,
                           MAX_ROWS);
     task->epilogue = EPILOGUE_ARGMAX, task->product = PREFILL_HEAD;
@@ -108,23 +129,27 @@ static fleet_status served_wide_launch(fleet_state *state, const fleet_launch_de
     return fleet_launch(state, &d, FLEET_KERNEL_OF(serve_wide), device_tasks);
 }
 #else
+static uint32_t wide_decode_rows(const model *m)
+{
+    FLEET_UNUSED(m);
+    return 0;
+}
 static uint32_t wide_chunk_rows(const model *m, uint32_t decode_rows)
 {
     FLEET_UNUSED(m), FLEET_UNUSED(decode_rows);
     return 0;
 }
 /* Never called. */
-static uint32_t wide_parked_rows(void)
-{
-    return 0;
-}
-static void wide_buffers(decoder *d, device_memory *mem, const model *m, uint32_t decode_rows)
+static void wide_buffers(decoder *d, device_memory *mem, const model *m, uint32_t decode_rows,
+                         uint32_t chunk_rows)
 {
     FLEET_UNUSED(d), FLEET_UNUSED(mem), FLEET_UNUSED(m), FLEET_UNUSED(decode_rows);
+    FLEET_UNUSED(chunk_rows);
 }
-static fleet_status wide_begin_again(const model *m, const decoder *d, uint32_t decode_rows)
+static fleet_status wide_begin_again(const model *m, const decoder *d, uint32_t decode_rows,
+                                     uint32_t chunk_rows)
 {
-    FLEET_UNUSED(m), FLEET_UNUSED(d), FLEET_UNUSED(decode_rows);
+    FLEET_UNUSED(m), FLEET_UNUSED(d), FLEET_UNUSED(decode_rows), FLEET_UNUSED(chunk_rows);
     return FLEET_ERROR_UNSUPPORTED;
 }
 static fleet_graph *served_wide_graph(const model *m, const decoder *d, task_args *tasks)

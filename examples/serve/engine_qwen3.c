@@ -230,7 +230,8 @@ static int open_model(engine *e, char *error)
                               ? checkpoint.config.positions
                               : DEFAULT_CONTEXT;
     desc.context = e->desc.context, desc.decode_rows = e->desc.batch, desc.draws = 1;
-    desc.chunk_rows = e->desc.chunk, desc.workers = e->desc.workers;
+    desc.chunk_rows = e->desc.chunk, desc.beside_rows = e->desc.beside;
+    desc.workers = e->desc.workers;
     desc.mixed_rows = e->desc.batch / 2 > LEAST_MIXED ? e->desc.batch / 2 : LEAST_MIXED;
     desc.suspend_decode = 1;
     bad = e->desc.context > checkpoint.config.positions;

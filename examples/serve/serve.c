@@ -20,7 +20,7 @@ enum {
 
 typedef struct options {
     const char *dir, *host, *port, *name, *key_file, *log, *trace;
-    uint32_t context, batch, chunk, queue, body, connections, seconds, workers, help;
+    uint32_t context, batch, chunk, beside, queue, body, connections, seconds, workers, help;
 } options;
 
 static const char help_text[] =
@@ -34,8 +34,17 @@ static const char help_text[] =
     "  --context N         tokens of prompt and answer (default: 4096, or fewer where the model "
     "has\n"
     "                      fewer positions)\n"
-    "  --batch N           requests that are decoded together (default 16)\n"
-    "  --chunk N           tokens of a prompt in a step (default: what the batch leaves of 64)\n"
+    "  --batch N           requests that are decoded together (default 16; up to 48, of dense "
+    "models on "
+    "an H100 or\n"
+    "                      H200 up to 256)\n"
+    "  --chunk N           tokens of a prompt in a step (default: what the batch leaves of 64, "
+    "with "
+    "more than 48\n"
+    "                      requests 512; there up to 2,048 less the batch)\n"
+    "  --chunk-beside N    the same beside requests that are decoded, for which such a step takes "
+    "longer (default:\n"
+    "                      as many)\n"
     "  --workers N         threads that run tiles, on the CPU (default: the processors that the "
     "process\n"
     "                      may use, by its affinity and the CPU quota of its cgroup)\n"
@@ -83,8 +92,9 @@ static const option known_options[] = {
     {"--log", offsetof(options, log), 0},
     {"--trace", offsetof(options, trace), 0},
     {"--context", offsetof(options, context), 1u << 24},
-    {"--batch", offsetof(options, batch), 64},
-    {"--chunk", offsetof(options, chunk), 256},
+    {"--batch", offsetof(options, batch), 256},
+    {"--chunk", offsetof(options, chunk), 2048},
+    {"--chunk-beside", offsetof(options, beside), 2048},
     {"--workers", offsetof(options, workers), 1024},
     {"--queue", offsetof(options, queue), 1u << 20},
     {"--body", offsetof(options, body), 1u << 28},
@@ -215,7 +225,8 @@ static int run_engine(server *s, const options *o, sigset_t *signals)
     engine_desc desc;
     int bad;
     memset(&desc, 0, sizeof desc);
-    desc.dir = o->dir, desc.context = o->context, desc.batch = o->batch, desc.chunk = o->chunk;
+    desc.dir = o->dir, desc.context = o->context, desc.batch = o->batch, desc.chunk = o->chunk,
+    desc.beside = o->beside;
     desc.queue = o->queue, desc.workers = o->workers;
     desc.on_event = server_event, desc.user = s;
     s->e = engine_open(&desc, error, sizeof error);

@@ -2139,7 +2139,7 @@ static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t nu
     float *h = floats_of((size_t)all * n), *before = floats_of((size_t)all * n);
     float *norm = floats_of(n), *squares = floats_of((size_t)all * parts);
     uint8_t *marked = (uint8_t *)malloc(acts * k / BLOCK_K);
-    prefill_step step_of = {rows, 0, 0, 0, 0, 0, {{0, 0, 0}}, 0, 0, 0, 0, 0, 0, 0};
+    prefill_step step_of = {.rows = rows};
     double *wants = (double *)calloc(n, sizeof *wants);
     static task_args o;
     if (!marked || !wants) abort();
@@ -2416,7 +2416,7 @@ static void check_prefill_experts(test_run *t, const prefill_experts_case *p, ui
            *first = sum + hidden;
     double *wants = (double *)calloc((size_t)rows * hidden, sizeof *wants);
     double *sizes = (double *)calloc((size_t)rows * hidden, sizeof *sizes);
-    prefill_step step_of = {rows, 0, 0, 0, 0, 0, {{0, 0, 0}}, 0, 0, 0, 0, 0, 0, 0};
+    prefill_step step_of = {.rows = rows};
     const plain_layer l = {plain[0], plain[1], plain[2], p};
     static task_args o;
     if (!of_row || !wants || !sizes) abort();
@@ -2542,7 +2542,7 @@ static void check_prefill_attention(test_run *t, const prefill_attention *c, uin
     uint32_t table[SEQUENCES * TABLE_PAGES], n_rows = 0, n_blocks = 0;
     token_row *row = (token_row *)calloc(rows, sizeof *row);
     prefill_block *blocks = (prefill_block *)calloc(rows, sizeof *blocks);
-    prefill_step step_of = {rows, 0, 0, 0, 0, 0, {{0, 0, 0}}, 0, 0, 0, 0, 0, 0, 0};
+    prefill_step step_of = {.rows = rows};
     decoder_and_op a;
     if (!row || !blocks) abort();
     memset(&a, 0, sizeof a);
@@ -2664,7 +2664,7 @@ static void prompts_are_embedded(test_run *t)
     static act_t x[PREFILL_TILE_ROWS * HIDDEN] __attribute__((aligned(16)));
     static float last[3 * HIDDEN] __attribute__((aligned(16)));
     const prefill_end ends[] = {{9, 9}, {2, 0}, {0, 5}};
-    prefill_step step_of = {ROWS, 0, 0, 0, 2, 1, {{0, 0, 0}}, 0, 0, 0, 0, 0, 0, 0};
+    prefill_step step_of = {.rows = ROWS, .ends = 2, .first_end = 1};
     drawn = 7;
     memset(&o, 0, sizeof o);
     o.d.hidden = HIDDEN, o.d.embedding = embedding, o.d.h = h, o.d.x = x, o.d.squares = squares;
@@ -2824,7 +2824,7 @@ static void check_wide_steps(test_run *t, const wide_case *c, uint32_t number)
     float *best = floats_of((size_t)c->workers * PREFILL_TILE_ROWS);
     int32_t *best_token =
         (int32_t *)calloc((size_t)c->workers * PREFILL_TILE_ROWS, sizeof *best_token);
-    prefill_step step_of = {n, 0, n, 0, 0, 0, {{0, 0, 0}}, 0, 0, 0, 0, 0, 0, 0};
+    prefill_step step_of = {.rows = n, .blocks = n};
     uint32_t running = n;
     static task_args o;
     if (!best_token || !marked) abort();
@@ -2956,9 +2956,11 @@ enum {
     SERVED_HEADS = 2,
     SERVED_DIM = 32,
     SERVED_VOCAB = 70,
-    SERVED_CONTEXT = 176,
-    SERVED_PAGES = 40,
+    SERVED_CONTEXT = 330,
+    SERVED_PAGES = 64,
     SERVED_ROWS = 5, /* that decode */
+    MANY_SERVED_ROWS = 70,
+    MOST_SERVED_CHUNK = 300,
     SERVED_WORKERS = 2,
     SERVED_JOBS = 4,
     SERVED_TOKENS = 8,
@@ -2985,12 +2987,12 @@ typedef struct served_job {
 typedef struct small_server {
     fleet_server server;
     decoder d;
-    batch b;
+    batch b[2];
     gate_state gates;
     prefill_step step_of;
-    token_row rows[PREFILL_TILE_ROWS];
+    token_row rows[3 * PREFILL_TILE_ROWS];
     prefill_block blocks[SERVED_BLOCKS];
-    served_task tasks[SERVED_LAYERS * LAYER_TASKS + 3];
+    served_task tasks[SERVED_LAYERS * LAYER_TASKS + 4];
     uint32_t n;
     uint16_t *arena;
     size_t used;
@@ -3031,16 +3033,18 @@ static task_args *add_product(small_server *s, served_tile tile, const act_t *x,
     o->floats = s->d.qkv, o->acts = s->d.gated, o->norm = s->d.rope; /* some numbers */
     o->columns = end == EPILOGUE_SILU ? n / 2 : n;
     s->step_of.division[product] =
-        product == PREFILL_HEAD ? head_division(k)
-                                : prefill_divide(&o->shape, end, SERVED_ROWS, SERVED_WORKERS, 1);
+        product == PREFILL_HEAD ? head_division(k) : served_divide(&o->shape, end, SERVED_WORKERS);
     return o;
 }
 
-static void small_open(small_server *s, uint32_t chunk_rows, uint32_t suspend_decode,
-                       uint32_t draws_some)
+static void small_open(small_server *s, uint32_t decode_rows, uint32_t chunk_rows,
+                       uint32_t suspend_decode, uint32_t draws_some)
 {
     const uint32_t hidden = SERVED_HIDDEN, q = SERVED_HEADS * SERVED_DIM, qkv = q + 2 * SERVED_DIM;
-    const size_t all = PREFILL_TILE_ROWS, bests = SERVED_WORKERS * all;
+    const uint32_t chunk_row = ceil_div(decode_rows, VECTOR) * VECTOR,
+                   head_row =
+                       ceil_div(chunk_row + chunk_rows, PREFILL_TILE_ROWS) * PREFILL_TILE_ROWS;
+    const size_t all = head_row + PREFILL_TILE_ROWS, bests = SERVED_WORKERS * PREFILL_TILE_ROWS;
     fleet_server_desc desc = fleet_server_desc_default();
     decoder *d = &s->d;
     float *rope;
@@ -3049,7 +3053,7 @@ static void small_open(small_server *s, uint32_t chunk_rows, uint32_t suspend_de
     desc.requests = 8, desc.reactive_requests = 2, desc.events = 16, desc.pages = SERVED_PAGES;
     desc.page_tokens = PAGE_TOKENS, desc.prompt_tokens = SERVED_CONTEXT;
     desc.sequence_tokens = SERVED_CONTEXT + 1, desc.words = REQUEST_WORDS;
-    desc.decode_rows = SERVED_ROWS, desc.chunk_rows = chunk_rows, desc.layers = SERVED_LAYERS;
+    desc.decode_rows = decode_rows, desc.chunk_rows = chunk_rows, desc.layers = SERVED_LAYERS;
     desc.mixed_rows = 4, desc.suspend_decode = suspend_decode;
     if (fleet_server_create(&s->server, &desc, NULL)) abort();
     s->arena = halves(ARENA_VALUES);
@@ -3057,7 +3061,7 @@ static void small_open(small_server *s, uint32_t chunk_rows, uint32_t suspend_de
     d->head_dim = SERVED_DIM, d->vocab = SERVED_VOCAB, d->context = SERVED_CONTEXT;
     d->root = 1 / sqrtf(SERVED_DIM), d->eps = 1e-6f, d->layers = SERVED_LAYERS;
     d->pages = SERVED_PAGES, d->chiplets = 1, d->workers = SERVED_WORKERS, d->rounds = 1;
-    d->b = &s->b, d->gates = &s->gates, d->table = s->server.table;
+    d->b = s->b, d->gates = &s->gates, d->table = s->server.table;
     d->page_table = fleet_server_page_tables(&s->server, &d->table_pages);
     d->rope = rope = floats_of(SERVED_CONTEXT * SERVED_DIM);
     for (uint32_t i = 0; i < SERVED_CONTEXT * SERVED_DIM / 2; i++) {
@@ -3082,7 +3086,9 @@ static void small_open(small_server *s, uint32_t chunk_rows, uint32_t suspend_de
         d->drawn = (int32_t *)calloc(MAX_ROWS, sizeof *d->drawn);
     }
     d->prefill = &s->step_of, d->prefill_rows = s->rows, d->prefill_blocks = s->blocks;
-    d->prefill_stays = 1, s->step_of.chunk_row = 8;
+    d->prefill_stays = 1, s->step_of.chunk_row = chunk_row, s->step_of.head_row = head_row;
+    s->step_of.chunk_room = chunk_rows, s->step_of.batches = served_batches(decode_rows);
+    for (uint32_t n = 0; n < PREFILL_TILE_ROWS; n++) s->rows[head_row + n].sequence = (int32_t)n;
     add_served(s, FLEET_TILE_OF(embed_wide), 0)->norm = rope;
     for (uint32_t i = 0; i < SERVED_LAYERS; i++) {
         kv_t *cache = d->cache + layer_cache_size(d) * i;
@@ -3104,6 +3110,7 @@ static void small_open(small_server *s, uint32_t chunk_rows, uint32_t suspend_de
         add_served(s, FLEET_TILE_OF(prefill_add), 0)->product = PREFILL_DOWN;
         s->tasks[s->n - 1].args.norm = rope;
     }
+    add_served(s, FLEET_TILE_OF(choose_wide), 0);
     add_product(s, FLEET_TILE_OF(head_wide), d->x, SERVED_VOCAB, hidden, PREFILL_HEAD,
                 EPILOGUE_ARGMAX);
     if (draws_some) add_served(s, FLEET_TILE_OF(draw_wide), 0);
@@ -3200,14 +3207,14 @@ static void run_alone(test_run *t, served_job *jobs, uint32_t n)
     for (uint32_t i = 0; i < n && !t->failed_here; i++) {
         served_job *j = &jobs[i];
         j->step = j->task = 0;
-        small_open(&s, 60, 0, 1);
+        small_open(&s, SERVED_ROWS, 60, 0, 1);
         run_small(t, &s, j, 1);
         small_close(&s);
     }
 }
 /* All jobs together. */
 static void check_served(test_run *t, const served_job *given, const served_job *alone, uint32_t n,
-                         uint32_t chunk_rows, uint32_t suspends)
+                         uint32_t decode_rows, uint32_t chunk_rows, uint32_t suspends)
 {
     static small_server s;
     static served_job jobs[SERVED_JOBS];
@@ -3216,11 +3223,11 @@ static void check_served(test_run *t, const served_job *given, const served_job 
     for (uint32_t i = 0; i < n; i++)
         layers += (uint64_t)(given[i].n_prompt + given[i].max_tokens - 1) * SERVED_LAYERS;
     memcpy(jobs, given, n * sizeof *jobs);
-    small_open(&s, chunk_rows, suspends, 1);
+    small_open(&s, decode_rows, chunk_rows, suspends, 1);
     cuts = run_small(t, &s, jobs, n);
-    if (!t->failed_here && s.b.row_layers != layers)
+    if (!t->failed_here && s.b[0].row_layers != layers)
         test_fail(t, __FILE__, __LINE__, "%u layers of tokens were computed, %u needed",
-                  (uint32_t)s.b.row_layers, (uint32_t)layers);
+                  (uint32_t)s.b[0].row_layers, (uint32_t)layers);
     small_close(&s);
     for (uint32_t i = 0; i < n && !t->failed_here && !is_part(); i++)
         for (uint32_t k = 0; k < jobs[i].n && !t->failed_here; k++) {
@@ -3235,8 +3242,8 @@ static void check_served(test_run *t, const served_job *given, const served_job 
 
 /* A request decodes; a long proactive prompt joins it, and a long reactive one stops it between two layers and takes its place, while
    another one joins: each has the tokens and the bits of logits that it has alone. */
-static void check_preemption(test_run *t, const uint32_t *prompts, uint32_t chunk_rows,
-                             uint32_t suspends)
+static void check_preemption(test_run *t, const uint32_t *prompts, uint32_t decode_rows,
+                             uint32_t chunk_rows, uint32_t suspends)
 {
     static served_job jobs[SERVED_JOBS], alone[SERVED_JOBS];
     static const uint32_t tokens[SERVED_JOBS] = {6, 2, 2, 2};
@@ -3254,13 +3261,19 @@ static void check_preemption(test_run *t, const uint32_t *prompts, uint32_t chun
     for (uint32_t i = 1; i < SERVED_JOBS; i++) jobs[i].step = 2;
     jobs[2].step = 3,
     jobs[2].task = LAYER_TASKS; /* before the gate: embed and a layer come first */
-    if (!t->failed_here) check_served(t, jobs, alone, SERVED_JOBS, chunk_rows, suspends);
+    if (!t->failed_here)
+        check_served(t, jobs, alone, SERVED_JOBS, decode_rows, chunk_rows, suspends);
 }
 static void served_rows_are_those_alone(test_run *t)
 {
-    static const uint32_t few[SERVED_JOBS] = {2, 9, 7, 3}, many[SERVED_JOBS] = {3, 150, 140, 20};
-    check_preemption(t, few, 6, 1);
-    if (!t->failed_here && !is_part() && test_in_turn(1)) check_preemption(t, many, 130, 0);
+    static const uint32_t few[SERVED_JOBS] = {2, 9, 7, 3}, many[SERVED_JOBS] = {3, 150, 140, 20},
+                          most[SERVED_JOBS] = {3, MOST_SERVED_CHUNK, 290, 20};
+    check_preemption(t, few, SERVED_ROWS, 6, 1);
+    if (!t->failed_here && !is_part() && test_in_turn(1))
+        check_preemption(t, many, SERVED_ROWS, 130, 0);
+    /* A chunk in several tiles, of which the first one begins after rows that decode. */
+    if (!t->failed_here && !is_part() && test_in_turn(2))
+        check_preemption(t, most, MANY_SERVED_ROWS, MOST_SERVED_CHUNK, 0);
 }
 
 static void list(test_run *t)

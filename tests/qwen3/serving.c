@@ -26,7 +26,7 @@ static const char *const fixtures[] = {"tests/fixtures/qwen3-tiny",
 #define LONGEST_PROMPT 300u
 #define KINDS 10u
 #define JOBS (IS_QUICK ? 12u : 40u)
-#define MOST_JOBS 40u
+#define MOST_JOBS 150u
 #define MOST_TOKENS 24u
 #define DECODE_ROWS 4u
 #define SPLIT_TOKENS 64u
@@ -161,6 +161,17 @@ static void *launch(void *user)
     return NULL;
 }
 
+/* On the CPU; a GPU has as many workers as it has. */
+static void set_workers(serving_desc *d, uint32_t workers, uint32_t chiplets)
+{
+    d->chiplets = chiplets;
+#if defined(FLEET_HOST)
+    d->workers = workers;
+#else
+    FLEET_UNUSED(workers);
+#endif
+}
+
 static serving_desc usual(uint64_t seed)
 {
     serving_desc d;
@@ -171,7 +182,7 @@ static serving_desc usual(uint64_t seed)
     d.mixed_rows = 2, d.suspend_decode = 1, d.draws = 1;
     d.age_ticks = UINT64_MAX / 2;
     d.keep_logits = JOBS;
-    d.chiplets = 1 + (uint32_t)(seed % 3), d.workers = 2 + (uint32_t)(seed % 3);
+    set_workers(&d, 2 + (uint32_t)(seed % 3), 1 + (uint32_t)(seed % 3));
     d.seed = d.host.seed = seed;
     d.host.engine = seed % 2 ? FLEET_ENGINE_DETERMINISTIC : FLEET_ENGINE_THREADS;
     d.host.waves = WAVES;
@@ -219,8 +230,8 @@ static void take_events(stand *o)
     fleet_server_event e;
     while (fleet_server_poll(&o->s.server, &e)) {
         job *j = o->jobs;
-        while (j < o->jobs + JOBS && j->id != e.id) j++;
-        if (j == o->jobs + JOBS || j->ended) {
+        while (j < o->jobs + MOST_JOBS && j->id != e.id) j++;
+        if (j == o->jobs + MOST_JOBS || j->ended) {
             test_fail(o->t, __FILE__, __LINE__, "an event of no request");
             return;
         }
@@ -507,8 +518,8 @@ static void make_long_kinds(stand *o, kind *kinds, serving_desc d)
     }
 }
 
-/* Where the device has a kernel for them, chunks have up to 248 rows, and each request has what it has alone, however often a chunk
-   stops between two layers and another one takes its place. */
+/* Where the device has a kernel for them, chunks have more rows than a step of the others, or than a tile of products, and each
+   request has what it has alone, however often a chunk stops between two layers and another one takes its place. */
 static void long_chunks(test_run *t)
 {
     stand *o = stand_of(t, 0);
@@ -523,9 +534,9 @@ static void long_chunks(test_run *t)
         serving_free(&o->s);
         return;
     }
-    d.chunk_rows = 249;
+    d.chunk_rows = 2041;
     CHECK_INT(serving_open(&o->s, &o->m, &d), RUN_REFUSED);
-    CHECK_TEXT(o->s.error, "rows of a prompt: from 1 to 248");
+    CHECK_TEXT(o->s.error, "rows of a prompt: from 1 to 2040");
     serving_free(&o->s);
     make_long_kinds(o, kinds, d);
     for (uint64_t seed = 1; is_due(seed, 4, cuts != 0) && !t->failed_here; seed++) {
@@ -533,7 +544,7 @@ static void long_chunks(test_run *t)
         batch last;
         uint64_t random = seed, expected = 0;
         uint32_t next = 0;
-        d.chunk_rows = seed % 2 ? 248 : 210, d.suspend_decode = seed % 4 < 2;
+        d.chunk_rows = seed % 2 ? 300 : 210, d.suspend_decode = seed % 4 < 2;
         if (stand_open(o, &d)) break;
         while (next < JOBS && !t->failed_here) {
             const uint32_t k = next < 2 ? next : random_below(&random, LONG_KINDS);
@@ -557,6 +568,35 @@ static void long_chunks(test_run *t)
     }
     printf("long chunks: rows stopped between layers %u times\n", cuts);
     if (!cuts) test_fail(t, __FILE__, __LINE__, "no cut: nothing was tested");
+    for (uint32_t i = 0; i < LONG_KINDS; i++) free(kinds[i].logits);
+}
+
+/* A server that decodes more requests together than a step of the other kernels has rows: each has what it has alone. */
+static void many_requests(test_run *t)
+{
+    stand *o = stand_of(t, 0);
+    static kind kinds[LONG_KINDS];
+    serving_desc d = usual(2);
+    fleet_server_stats stats;
+    batch last;
+    uint64_t random = 3;
+    if (!o || !o->m.has_prefill) return;
+    d.context = LONGEST_PROMPT + MOST_TOKENS, d.pages = 1500;
+    make_long_kinds(o, kinds, d);
+    d.decode_rows = 120, d.chunk_rows = 0, d.requests = MOST_JOBS, d.keep_logits = MOST_JOBS;
+    d.beside_rows = 150;
+    if (!t->failed_here && !stand_open(o, &d)) {
+        for (uint32_t next = 0; next < MOST_JOBS && !t->failed_here;) {
+            const uint32_t k = random_below(&random, 4) ? 3 + random_below(&random, 3)
+                                                        : random_below(&random, LONG_KINDS);
+            if (submit(o, next, &kinds[k], (fleet_class)random_below(&random, 2))) next++;
+            take_events(o);
+        }
+        wait_for(o, MOST_JOBS);
+        stand_close(o, &stats, &last);
+        for (uint32_t i = 0; i < MOST_JOBS && !t->failed_here; i++) check_job(o, i);
+        serving_free(&o->s);
+    }
     for (uint32_t i = 0; i < LONG_KINDS; i++) free(kinds[i].logits);
 }
 
@@ -605,7 +645,7 @@ static void soak_on(test_run *t, fleet_host_engine engine)
     serving_desc d = usual(2);
     if (!o) return;
     d.decode_rows = 7, d.chunk_rows = 24, d.requests = 24, d.pages = 60, d.mixed_rows = 4;
-    d.workers = 2, d.chiplets = 1;
+    set_workers(&d, 2, 1);
     d.host.engine = engine;
     if (stand_open(o, &d)) return;
     while (checked < all && !t->failed_here) {
@@ -739,13 +779,14 @@ static void refused(test_run *t)
     CHECK_INT(serving_open(&o->s, &o->m, &d), RUN_REFUSED);
     CHECK_TEXT(o->s.error, "context: from 1 to 512");
     serving_free(&o->s);
-    d = usual(2), d.decode_rows = MAX_ROWS;
+    d = usual(2), d.decode_rows = 257;
     CHECK_INT(serving_open(&o->s, &o->m, &d), RUN_REFUSED);
-    CHECK_TEXT(o->s.error, "decoded together: from 1 to 48");
+    CHECK_TEXT(o->s.error, o->m.has_prefill ? "decoded together: from 1 to 256"
+                                            : "decoded together: from 1 to 48");
     serving_free(&o->s);
-    d = usual(2), d.decode_rows = 40, d.chunk_rows = 217;
+    d = usual(2), d.decode_rows = 40, d.chunk_rows = 2009;
     CHECK_INT(serving_open(&o->s, &o->m, &d), RUN_REFUSED);
-    CHECK_TEXT(o->s.error, o->m.has_prefill ? "rows of a prompt: from 1 to 216"
+    CHECK_TEXT(o->s.error, o->m.has_prefill ? "rows of a prompt: from 1 to 2008"
                                             : "rows of a prompt: from 1 to 24");
     serving_free(&o->s);
     d = usual(2), d.requests = 65537;
@@ -772,6 +813,7 @@ static void tests(test_run *t)
         TEST(refused);
         TEST(cancels);
         TEST(long_chunks);
+        TEST(many_requests);
 #if defined(FLEET_HOST)
         TEST(pages_are_cleared);
 #endif

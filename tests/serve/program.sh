@@ -60,7 +60,7 @@ for option in context batch chunk queue body connections seconds; do
 done
 ends large_port 2 "--port needs a number from 0 to 65535" $model --port 65536
 ends no_port 2 "--port needs a number" $model --port http
-ends large_batch 2 "--batch needs a number from 1 to 64" $model --batch 65
+ends large_batch 2 "--batch needs a number from 1 to 256" $model --batch 257
 ends missing_key 2 "nothing: No such file" $model --api-key-file "$OUT/nothing"
 : >"$OUT/empty"
 ends empty_key 2 "must have 1 to" $model --api-key-file "$OUT/empty"

@@ -77,33 +77,54 @@ FLEET_HOST_DEVICE uint32_t prefill_columns(const uint32_t terms)
 #define PREFILL_ADDING 250000u
 /* Divides a product of `rows` rows so that the worker with the most tiles has the least to copy to LDS, which takes longer than
    to multiply it. Parts are stored and loaded again; those of the residual stream by a task that also adds it and stores it. */
+FLEET_HOST_DEVICE uint64_t prefill_cost(uint32_t columns, epilogue end, uint32_t rows,
+                                        uint32_t workers, uint32_t terms, prefill_division by)
+{
+    const uint32_t tile_rows = rows * terms < PREFILL_TILE_ROWS ? rows * terms : PREFILL_TILE_ROWS,
+                   tiles = ceil_div(rows * terms, PREFILL_TILE_ROWS) * ceil_div(columns, by.width);
+    const uint64_t sums_bytes = (uint64_t)rows * columns * sizeof(float) / workers;
+    uint64_t bytes = ceil_div(tiles * by.parts, workers) *
+                     ((uint64_t)by.part_k * (tile_rows + by.width) * 2 + PREFILL_ITEM);
+    if (by.parts > 1) {
+        if (end == EPILOGUE_SILU || end == EPILOGUE_ARGMAX) return UINT64_MAX;
+        bytes += 2 * by.parts * sums_bytes;
+        if (end == EPILOGUE_RESIDUAL) bytes += PREFILL_ADDING + 6 * sums_bytes;
+    } else if (end == EPILOGUE_RESIDUAL && terms == 1 && by.width > RESIDUAL_COLUMNS) {
+        return UINT64_MAX;
+    }
+    return bytes;
+}
+FLEET_HOST_DEVICE prefill_division prefill_parts(uint32_t k, uint32_t wanted, uint32_t width)
+{
+    prefill_division by;
+    by.width = width, by.part_k = ceil_div(ceil_div(k, wanted), STAGE_K) * STAGE_K;
+    by.parts = ceil_div(k, by.part_k);
+    return by;
+}
 FLEET_HOST_DEVICE prefill_division prefill_divide(const fleet_linear *shape, epilogue end,
                                                   uint32_t rows, uint32_t workers, uint32_t terms)
 {
-    const uint32_t across = ceil_div(rows * terms, PREFILL_TILE_ROWS), k = shape->k;
-    const uint32_t tile_rows = rows * terms < PREFILL_TILE_ROWS ? rows * terms : PREFILL_TILE_ROWS;
-    const uint64_t sums_bytes = (uint64_t)rows * shape->n * sizeof(float) / workers;
+    const uint32_t across = ceil_div(rows * terms, PREFILL_TILE_ROWS);
     prefill_division best = {0, 0, 0};
     uint64_t least = UINT64_MAX;
-    for (uint32_t width = 64 * terms; width <= prefill_columns(terms); width += 64) {
-        const uint32_t tiles = across * ceil_div(shape->n, width);
+    for (uint32_t width = 64 * terms; width <= prefill_columns(terms); width += 64)
         for (uint32_t wanted = 1; wanted <= PREFILL_PARTS; wanted++) {
-            const uint32_t part_k = ceil_div(ceil_div(k, wanted), STAGE_K) * STAGE_K;
-            const uint32_t parts = ceil_div(k, part_k);
-            uint64_t bytes = ceil_div(tiles * parts, workers) *
-                             ((uint64_t)part_k * (tile_rows + width) * 2 + PREFILL_ITEM);
-            if (parts > 1) {
-                if (end == EPILOGUE_SILU || end == EPILOGUE_ARGMAX || tiles * parts > workers)
-                    break;
-                bytes += 2 * parts * sums_bytes;
-                if (end == EPILOGUE_RESIDUAL) bytes += PREFILL_ADDING + 6 * sums_bytes;
-            } else if (end == EPILOGUE_RESIDUAL && terms == 1 && width > RESIDUAL_COLUMNS) {
-                continue;
-            }
-            if (bytes >= least) continue;
-            least = bytes;
-            best.width = width, best.parts = parts, best.part_k = part_k;
+            const prefill_division by = prefill_parts(shape->k, wanted, width);
+            const uint64_t bytes = prefill_cost(shape->n, end, rows, workers, terms, by);
+            if (by.parts > 1 && across * ceil_div(shape->n, width) * by.parts > workers) break;
+            if (bytes < least) least = bytes, best = by;
         }
+    return best;
+}
+/* The width with which a step of so many rows takes the least, where the parts are given. */
+FLEET_HOST_DEVICE uint32_t prefill_width(uint32_t columns, epilogue end, uint32_t rows,
+                                         uint32_t workers, prefill_division by)
+{
+    uint64_t least = UINT64_MAX;
+    uint32_t best = 0;
+    for (by.width = 64; by.width <= prefill_columns(1); by.width += 64) {
+        const uint64_t bytes = prefill_cost(columns, end, rows, workers, 1, by);
+        if (bytes < least) least = bytes, best = by.width;
     }
     return best;
 }
@@ -228,8 +249,7 @@ FLEET_DEVICE void prefill_copies_begin(prefill_copies *c, const task_args *task,
     const prefill_item item = prefill_item_of(task, t, c->item, width);
     const uint32_t is_large_m = task->inner_k == WGMMA_K, columns = is_large_m ? TILE_N : VECTOR;
     const uint32_t all = width / columns, warp = own_warp(), lane = own_lane();
-    const uint32_t row = item.row,
-                   own_rows = rows - row < PREFILL_TILE_ROWS ? rows - row : PREFILL_TILE_ROWS;
+    const uint32_t row = item.row, own_rows = prefill_tile_end(row, rows) - row;
     const uint32_t share = x_bytes / PREFILL_WARPS, begin = warp * share,
                    end = ceil_div(own_rows, VECTOR) * VECTOR * STAGE_ROW_BYTES;
     const uint32_t rows_bytes = begin >= end ? 0 : end - begin < share ? end - begin : share;
@@ -378,7 +398,8 @@ FLEET_DEVICE void keep_best(const decoder *d, const float *sums, const float *sc
     UNROLLED
     for (uint32_t n = 0; n < 2 * blocks; n++) {
         const float *sum = sums + n / 2 * (width / 2) + n % 2 * 2;
-        const uint32_t r = scaled_row(row, n), at = worker * PREFILL_TILE_ROWS + r;
+        const uint32_t r = scaled_row(row, n),
+                       at = worker * PREFILL_TILE_ROWS + r % PREFILL_TILE_ROWS;
         float best = -INFINITY;
         int32_t token = 0;
         UNROLLED
@@ -400,21 +421,21 @@ FLEET_DEVICE void keep_best(const decoder *d, const float *sums, const float *sc
     }
 }
 
-/* row, column: the lane's first ones. parts: of the product; part: which one this is. floats: where these, or what is not for
+/* row, column: the lane's first ones. end: of the tile's rows; rows: of a part; parts: of the product; part: which one this is. floats: where these, or what is not for
    another epilogue, are stored; width: columns of the warpgroup; of_experts, a constant: 1: rows are sorted by expert, in so
    many groups. */
 FLEET_DEVICE void prefill_epilogue(const task_args *task, const float *sums, const float *scale,
-                                   uint32_t row, uint32_t column, uint32_t rows, uint32_t parts,
-                                   uint32_t part, float *floats, const uint32_t blocks,
-                                   const uint32_t width, const uint32_t terms,
-                                   const uint32_t of_experts, uint32_t groups)
+                                   uint32_t row, uint32_t column, uint32_t end, uint32_t rows,
+                                   uint32_t parts, uint32_t part, float *floats,
+                                   const uint32_t blocks, const uint32_t width,
+                                   const uint32_t terms, const uint32_t of_experts, uint32_t groups)
 {
     const uint32_t is_residual = !of_experts && task->epilogue == EPILOGUE_RESIDUAL,
                    columns = is_residual ? task->d.hidden : task->columns;
     UNROLLED
     for (uint32_t n = 0; n < 2 * blocks; n++) {
         const float *sum = sums + n / 2 * (width / 2) + n % 2 * 2;
-        const uint32_t r = scaled_row(row, n), is_row = r < rows;
+        const uint32_t r = scaled_row(row, n), is_row = r < end;
         if (task->epilogue == EPILOGUE_SILU) {
             UNROLLED
             for (uint32_t j = 0; j < width / 8; j += 2) {
@@ -494,10 +515,11 @@ FLEET_DEVICE void prefill_product(const fleet_ctx *ctx, const task_args *task,
         prefill_copy(&c, task, t, &ring, rows, workers, x_bytes, width);
     for (uint32_t i = prefill_worker(ctx); i < t->items; i += workers) {
         const prefill_item item = prefill_item_of(task, t, i, width);
-        const uint32_t own_row = item.row + warp / 4 * 64 + warp % 4 * 16 + own_lane() / 4;
+        const uint32_t own_row = item.row + warp / 4 * 64 + warp % 4 * 16 + own_lane() / 4,
+                       end = prefill_tile_end(item.row, rows);
         uint32_t used = 0;
         float sum[192];
-        if (item.row != scaled) prefill_scales(task, scale, own_row, rows, blocks);
+        if (item.row != scaled) prefill_scales(task, scale, own_row, end, blocks);
         scaled = item.row;
         UNROLLED
         for (uint32_t j = 0; j < blocks * width / 2; j++) sum[j] = 0;
@@ -522,13 +544,13 @@ FLEET_DEVICE void prefill_product(const fleet_ctx *ctx, const task_args *task,
         wgmma_wait_all();
         mbar_arrive_if(used, 1);
         if (kind == SERVED_HEAD_PRODUCT && task->d.logits)
-            keep_logits(&task->d, sum, scale, own_row, item.column + own_lane() % 4 * 2, rows,
+            keep_logits(&task->d, sum, scale, own_row, item.column + own_lane() % 4 * 2, end,
                         blocks, width);
         if (kind != LAYER_PRODUCT)
-            keep_best(&task->d, sum, scale, own_row, item.column + own_lane() % 4 * 2, rows,
+            keep_best(&task->d, sum, scale, own_row, item.column + own_lane() % 4 * 2, end,
                       prefill_worker(ctx), i < workers, blocks, width);
         else
-            prefill_epilogue(task, sum, scale, own_row, item.column + own_lane() % 4 * 2, rows,
+            prefill_epilogue(task, sum, scale, own_row, item.column + own_lane() % 4 * 2, end, rows,
                              t->parts, item.part, task->d.qkv, blocks, width, 1, 0, 0);
     }
     fleet_barrier(ctx);
@@ -549,7 +571,9 @@ FLEET_DEVICE fleet_status prefill_products(const fleet_ctx *ctx, const task_args
 {
     const task_args *task = prefill_args(ctx, args);
     const prefill_step *step = prefill_step_of(ctx, &task->d);
-    const uint32_t rows = step->rows, is_small = rows - step->begin <= PREFILL_TILE_ROWS / 2;
+    const uint32_t rows = step->rows, own_rows = rows - step->begin,
+                   is_small = own_rows <= PREFILL_TILE_ROWS / 2 &&
+                              rows <= prefill_tile_end(step->begin, rows);
     const prefill_division *by = &step->division[task->product];
     const uint32_t width = by->width;
     const prefill_items t = prefill_items_of(task, by, step->begin, rows);

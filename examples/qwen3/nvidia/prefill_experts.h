@@ -269,7 +269,7 @@ FLEET_DEVICE void term_tile(term_work *w, const term_item *item, const uint32_t 
             w->scale[n] = is_up && scaled_row(row, n) < end ? scales[scaled_row(row, n)] : 1;
     }
     prefill_epilogue(w->task, sum, w->scale, row, item->column + column + own_lane() % 4 * 2, end,
-                     terms == 1 ? 1 : w->t->by.parts, item->part,
+                     end, terms == 1 ? 1 : w->t->by.parts, item->part,
                      w->task->epilogue == EPILOGUE_STORE ? w->task->floats : w->task->d.qkv, all,
                      own_width, terms, terms == 1, w->t->groups);
 }

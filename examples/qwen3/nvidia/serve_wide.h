@@ -1,13 +1,14 @@
-/* nvidia/serve_wide.h: the tasks of a server whose steps have up to PREFILL_TILE_ROWS rows, so that chunks of prompts are long:
+/* nvidia/serve_wide.h: the tasks of a server whose steps have up to PREFILL_ROWS rows, of which up to PREFILL_TILE_ROWS decode:
    those of the kernel that takes prompts (prefill.h in this folder), and what tasks/serve.h has for steps of MAX_ROWS rows.
 
-   Rows       A step is one tile. Decode rows begin at row 0, and the chunk at chunk_row, wherever the other group is: a group that
-              stops between two layers, or goes on, need not move. A layer has the rows from `begin` to `rows`; rows
-              between the groups have no sequence: they are computed, and their results are ignored.
+   Rows       Decode rows begin at row 0, and the chunk at chunk_row, wherever the other group is: a group that stops between
+              two layers, or goes on, need not move. A layer has the rows from `begin` to `rows`; rows between the groups
+              have no sequence: they are computed, and their results are ignored. Rows that choose a token are copied to a tile of
+              their own, from head_row on: there row n is that of sequence n.
    Parking    Decode rows stay where they are until they go on, since no others run before. So does a chunk, until one of another
               class takes its place: before the first layer of that step, all workers park it, and get back one that goes on.
-   Order      Products have the same parts in all steps, and attention adds in an order of positions alone: a row has the same
-              bits in all steps. */
+   Order      Products have the same parts in all steps, whatever the width of their tiles, and attention adds in an order of
+              positions alone: a row has the same bits in all steps. */
 #ifndef QWEN3_NVIDIA_SERVE_WIDE_H
 #define QWEN3_NVIDIA_SERVE_WIDE_H
 
@@ -16,27 +17,66 @@
 #include "../tasks/serve.h"
 #include "prefill.h"
 
-/* Blocks of a step, at most. */
-#define SERVED_BLOCKS (MAX_ROWS + PREFILL_TILE_ROWS)
+/* Blocks of a step, at most: a decode row, or some rows of a chunk. */
+#define SERVED_BLOCKS (PREFILL_TILE_ROWS + PREFILL_ROWS)
 
 /* The head's tiles have the most columns, since it has many; and no parts. */
 #define HEAD_COLUMNS 192u
 FLEET_HOST_DEVICE prefill_division head_division(uint32_t k)
 {
-    const prefill_division by = {HEAD_COLUMNS, 1, ceil_div(k, STAGE_K) * STAGE_K};
-    return by;
+    return prefill_parts(k, 1, HEAD_COLUMNS);
+}
+/* The parts of a product in all steps: those with which steps of few rows and of many together lose the least; of few ones there
+   are more. Its width is chosen for each step. */
+#define SERVED_FEW 16u
+#define SERVED_MANY 512u
+#define FEW_TO_MANY 2.0f
+FLEET_HOST_DEVICE prefill_division served_divide(const fleet_linear *shape, epilogue end,
+                                                 uint32_t workers)
+{
+    const uint32_t rows[2] = {SERVED_FEW, SERVED_MANY};
+    prefill_division best = {0, 0, 0};
+    float least[2], lost = INFINITY;
+    for (uint32_t turn = 0; turn < 2; turn++)
+        for (uint32_t wanted = 1; wanted <= PREFILL_PARTS; wanted++) {
+            const prefill_division parts = prefill_parts(shape->k, wanted, 0);
+            float sum = 0;
+            for (uint32_t i = 0; i < 2; i++) {
+                prefill_division by = parts;
+                float bytes = INFINITY;
+                by.width = prefill_width(shape->n, end, rows[i], workers, by);
+                if (by.width) bytes = (float)prefill_cost(shape->n, end, rows[i], workers, 1, by);
+                if (!turn && (wanted == 1 || bytes < least[i])) least[i] = bytes;
+                sum += bytes / least[i] * (i ? 1 : FEW_TO_MANY);
+            }
+            if (turn && sum < lost) lost = sum, best = parts;
+        }
+    return best;
+}
+
+/* Batches that hold the sequences of a step, whose number is the first one's. */
+FLEET_HOST_DEVICE uint32_t served_batches(uint32_t decode_rows)
+{
+    return ceil_div(decode_rows + 1, MAX_ROWS);
 }
 
 #if HAS_PREFILL
 
 /* ---- the rows of a layer ---- */
 
-/* The LDS of a task that lays out a layer: the keys of each block, after the batch. */
-FLEET_DEVICE uint32_t *block_keys(const ending_lds *l)
+FLEET_DEVICE void copy_batches(const fleet_ctx *ctx, const decoder *d, batch *to, const batch *from)
 {
-    return (uint32_t *)(void *)(l->b + 1);
+    const uint32_t n = d->prefill->batches;
+    for (uint32_t i = 0; i < n; i++) copy_batch(ctx, to + i, from + i);
 }
-typedef char layout_fits_lds[2 * ENDING_BESTS * 4 + sizeof(batch) + SERVED_BLOCKS * 4 + 2048 <=
+/* The LDS of a task that lays out a layer: the keys of each block, after the batches. */
+FLEET_DEVICE uint32_t *block_keys(const decoder *d, const ending_lds *l)
+{
+    return (uint32_t *)(void *)(l->b + d->prefill->batches);
+}
+typedef char layout_fits_lds[2 * ENDING_BESTS * 4 +
+                                         (PREFILL_TILE_ROWS / MAX_ROWS + 1) * sizeof(batch) +
+                                         SERVED_BLOCKS * 4 + 2048 <=
                                      PREFILL_STAGES_BYTES
                                  ? 1
                                  : -1];
@@ -53,7 +93,7 @@ FLEET_DEVICE token_row tile_row(const decoder *d, const batch *b, uint32_t decod
     else if (r >= chunk_row && in_chunk < chunk_rows)
         row.sequence = (int32_t)decode_rows;
     if (row.sequence < 0) return row;
-    s = &b->sequence[row.sequence];
+    s = sequence_of((batch *)(uintptr_t)b, (uint32_t)row.sequence);
     row.position = s->position + (r < decode_rows ? 0 : (int32_t)in_chunk);
     row.page = pages_of(d, s->table_row)[(uint32_t)row.position / PAGE_TOKENS];
     row.token = token_at(d, s, row.position);
@@ -65,7 +105,7 @@ FLEET_DEVICE prefill_block tile_block(const decoder *d, const batch *b, uint32_t
                                       uint32_t chunk_row, uint32_t chunk_rows, uint32_t i)
 {
     const uint32_t most = PREFILL_QUERIES / d->group;
-    const sequence_state *s = &b->sequence[i < decode_rows ? i : decode_rows];
+    const sequence_state *s = sequence_of((batch *)(uintptr_t)b, i < decode_rows ? i : decode_rows);
     prefill_block block = {i, 1, (uint32_t)s->position, s->table_row};
     if (i >= decode_rows) {
         const uint32_t first = (i - decode_rows) * most;
@@ -82,19 +122,19 @@ FLEET_DEVICE void arrange_tile(const fleet_ctx *ctx, const decoder *d, const end
 {
     prefill_step *step = d->prefill;
     batch *b = l->b;
-    uint32_t *keys = block_keys(l);
+    uint32_t *keys = block_keys(d, l);
     const uint32_t groups = groups_of(from, layer), chunk_row = step->chunk_row;
     const uint32_t decode_rows = groups & GROUP_DECODE ? from->decode_rows : 0,
                    chunk_rows = groups & GROUP_CHUNK ? from->chunk_rows : 0;
     const uint32_t blocks = decode_rows + ceil_div(chunk_rows, PREFILL_QUERIES / d->group);
     arrange_sequences(ctx, d, b, from, layer);
     for (uint32_t n = ctx->thread; n < b->sequences; n += ctx->threads) {
-        sequence_state *s = &b->sequence[n];
-        s->first = (int32_t)(n < decode_rows ? n : chunk_row);
+        sequence_state *s = sequence_of(b, n);
+        s->first = (int32_t)(step->head_row + n + 1) - s->rows; /* where it chooses a token */
         s->samples = s->position + s->rows >= s->prompt;
     }
     fleet_barrier(ctx); /* the sequences are in LDS */
-    for (uint32_t r = ctx->thread; r < PREFILL_TILE_ROWS; r += ctx->threads)
+    for (uint32_t r = ctx->thread; r < chunk_row + chunk_rows; r += ctx->threads)
         d->prefill_rows[r] = tile_row(d, b, decode_rows, chunk_row, chunk_rows, r);
     for (uint32_t i = ctx->thread; i < blocks; i += ctx->threads) {
         const prefill_block block = tile_block(d, b, decode_rows, chunk_row, chunk_rows, i);
@@ -108,10 +148,14 @@ FLEET_DEVICE void arrange_tile(const fleet_ctx *ctx, const decoder *d, const end
         d->prefill_blocks[place] = tile_block(d, b, decode_rows, chunk_row, chunk_rows, i);
     }
     if (ctx->thread == 0) {
-        const uint32_t ends = chunk_rows && b->sequence[decode_rows].samples;
+        step->ends = chunk_rows && sequence_of(b, decode_rows)->samples;
         step->begin = chunk_rows && !decode_rows ? chunk_row : 0;
         step->rows = chunk_rows ? chunk_row + chunk_rows : decode_rows;
-        step->chosen = ends ? step->rows : decode_rows ? decode_rows : step->begin;
+        step->choosing = decode_rows + step->ends;
+        for (uint32_t k = 0; k < PREFILL_HEAD; k++) /* one row, where there is none */
+            step->division[k].width =
+                prefill_width(step->columns[k], prefill_end_of(k), chunk_rows + decode_rows + 1,
+                              d->chiplets * d->workers, step->division[k]);
         step->blocks = blocks;
         b->rows = decode_rows + chunk_rows, b->prompt_rows += chunk_rows;
     }
@@ -171,9 +215,9 @@ FLEET_TILE(embed_wide, task_args)
         const uint32_t r = i / parts, c = i % parts * EMBEDDED + own_lane() * 4;
         const uint32_t n = r - chunk_row, is_chunk = r >= chunk_row;
         if (is_chunk && n < saves)
-            park_columns(d, r, (step->saves - 1) * PREFILL_TILE_ROWS + n, c, 0);
+            park_columns(d, r, (step->saves - 1) * step->chunk_room + n, c, 0);
         if (is_chunk && n < restores)
-            park_columns(d, r, (step->restores - 1) * PREFILL_TILE_ROWS + n, c, 1);
+            park_columns(d, r, (step->restores - 1) * step->chunk_room + n, c, 1);
         else if (r >= begin && r < rows)
             embed_columns(args, d->prefill_rows + r, r, c, 1);
     }
@@ -182,11 +226,33 @@ FLEET_TILE(embed_wide, task_args)
 
 /* ---- the end of a step ---- */
 
+/* Copies the rows that choose a token to where lm_head reads them: a warp has EMBEDDED columns of a row. */
+FLEET_TILE(choose_wide, task_args)
+{
+    const decoder *d = &args->d;
+    const prefill_step *step = d->prefill;
+    const uint32_t parts = ceil_div(d->hidden, EMBEDDED), all = squares_of(d->hidden);
+    FLEET_UNUSED(at);
+    for (uint32_t i = prefill_worker(&ctx) * PREFILL_WARPS + own_warp(); i < step->choosing * parts;
+         i += prefill_workers(&ctx) * PREFILL_WARPS) {
+        const uint32_t n = i / parts, c = i % parts * EMBEDDED + own_lane() * 4;
+        const uint32_t from = step->ends && n + 1 == step->choosing ? step->rows - 1 : n,
+                       to = step->head_row + n;
+        if (c >= d->hidden) continue;
+        *(act4 *)(void *)(d->x + prefill_at(to, c, d->hidden, 1)) =
+            *(const act4 *)(const void *)(d->x + prefill_at(from, c, d->hidden, 1));
+        if (c % SQUARED_COLUMNS == 0)
+            d->squares[(size_t)to * all + c / SQUARED_COLUMNS] =
+                d->squares[(size_t)from * all + c / SQUARED_COLUMNS];
+    }
+    return FLEET_OK;
+}
+
 FLEET_TILE(head_wide, task_args)
 {
     const task_args *task = prefill_args(&ctx, args);
     const prefill_step *step = task->d.prefill;
-    const uint32_t begin = step->begin, end = step->chosen;
+    const uint32_t begin = step->head_row, end = begin + step->choosing;
     const prefill_items t = prefill_items_of(task, &step->division[PREFILL_HEAD], begin, end);
     FLEET_UNUSED(at);
     if (end - begin <= PREFILL_TILE_ROWS / 2)
@@ -208,9 +274,9 @@ OUTLINED fleet_status suspend_rows_wide(const fleet_ctx *ctx, const decoder *d, 
     const ending_lds l = ending_lds_of(ctx);
     const uint32_t now = ask_scheduler(ctx, d, layer);
     if (d->b->groups == now) return FLEET_OK;
-    copy_batch(ctx, l.b, d->b);
+    copy_batches(ctx, d, l.b, d->b);
     arrange_tile(ctx, d, &l, fleet_table_batch(d->table, 0, ctx->epoch), layer);
-    copy_batch(ctx, d->b, l.b);
+    copy_batches(ctx, d, d->b, l.b);
     return pass_over(ctx, d, layer, now);
 }
 FLEET_TILE(gate_wide, task_args)
@@ -225,13 +291,13 @@ OUTLINED fleet_status compose_tile(const fleet_ctx *ctx, const decoder *d)
     const ending_lds l = ending_lds_of(ctx);
     const fleet_batch *next = fleet_table_batch(d->table, 0, ctx->epoch + 1);
     fleet_status status;
-    copy_batch(ctx, l.b, d->b);
-    reduce_best(ctx, d, &l, d->prefill->chosen, PREFILL_TILE_ROWS);
+    copy_batches(ctx, d, l.b, d->b);
+    reduce_best(ctx, d, &l, d->prefill->choosing, PREFILL_TILE_ROWS);
     status = next_batch(ctx, d, &l);
     if (status) return status;
     if (ctx->thread == 0) plan_moves(d, fleet_table_batch(d->table, 0, ctx->epoch), next);
     arrange_tile(ctx, d, &l, next, 0);
-    copy_batch(ctx, d->b, l.b);
+    copy_batches(ctx, d, d->b, l.b);
     return fleet_next_symbol(ctx, LIVE, next->decode_rows || next->chunk_rows);
 }
 FLEET_TILE(boundary_wide, task_args)
@@ -243,6 +309,7 @@ FLEET_TILE(boundary_wide, task_args)
 #else
 /* Never run (model.has_prefill). */
 NO_PREFILL(embed_wide)
+NO_PREFILL(choose_wide)
 NO_PREFILL(head_wide)
 NO_PREFILL(draw_wide)
 NO_PREFILL(gate_wide)

@@ -195,7 +195,7 @@ FLEET_DEVICE float largest_logit(const fleet_ctx *ctx, draw_lds *l, const decode
 FLEET_DEVICE void draw_token(const fleet_ctx *ctx, const decoder *d, uint32_t sequence,
                              const uint32_t apart)
 {
-    const sequence_state *s = &d->b->sequence[sequence];
+    const sequence_state *s = sequence_of(d->b, sequence);
     const sampling_desc *how = &d->sampling[sequence];
     draw_lds *l = (draw_lds *)(void *)task_lds(ctx);
     draw_row r;
@@ -205,7 +205,7 @@ FLEET_DEVICE void draw_token(const fleet_ctx *ctx, const decoder *d, uint32_t se
     r.logits = d->logits + logits_at(d, sequence);
     r.count = d->vocab, r.is_listed = 0;
     r.scale = 1 / how->temperature;
-    r.max = largest_logit(ctx, l, d, (uint32_t)(s->first + s->rows - 1), apart);
+    r.max = largest_logit(ctx, l, d, (uint32_t)(s->first + s->rows - 1) % apart, apart);
     if (r.max == INFINITY) return; /* `next` reports it */
     limit = filter_row(ctx, l, &r, how);
     for (uint32_t i = ctx->thread; i < r.count; i += ctx->threads) {
@@ -235,7 +235,7 @@ FLEET_DEVICE void draw_tokens(const fleet_ctx *ctx, const decoder *d, const uint
 {
     for (uint32_t n = ctx->slice + ctx->tile_index * ctx->slices; n < d->b->sequences;
          n += ctx->tile_num * ctx->slices)
-        if (draws(d, n) && d->b->sequence[n].rows && d->b->sequence[n].samples)
+        if (draws(d, n) && sequence_of(d->b, n)->rows && sequence_of(d->b, n)->samples)
             draw_token(ctx, d, n, apart);
 }
 FLEET_TILE(draw, task_args)

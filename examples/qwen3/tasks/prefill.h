@@ -34,8 +34,14 @@ FLEET_DEVICE const prefill_step *prefill_step_of(const fleet_ctx *ctx, const dec
     return d->prefill + (d->prefill_stays ? 0 : ctx->step);
 }
 
-/* The work items of a product of the rows from `begin` on. Item i is part i % parts of tile i / parts; tile t has rows t % across
-   and columns t / across, so that workers that run at the same time share weights. */
+/* The end of the rows from `row` on that are in one tile: tiles begin at multiples of PREFILL_TILE_ROWS. */
+FLEET_DEVICE uint32_t prefill_tile_end(uint32_t row, uint32_t rows)
+{
+    const uint32_t end = (row / PREFILL_TILE_ROWS + 1) * PREFILL_TILE_ROWS;
+    return end < rows ? end : rows;
+}
+/* The work items of a product of the rows from `begin` on, where the first tile begins. Item i is part i % parts of tile
+   i / parts; tile t has rows t % across and columns t / across, so that workers that run at the same time share weights. */
 typedef struct prefill_items {
     uint32_t begin, across, parts, part_k, items;
 } prefill_items;
@@ -43,7 +49,8 @@ FLEET_DEVICE prefill_items prefill_items_of(const task_args *task, const prefill
                                             uint32_t begin, uint32_t rows)
 {
     prefill_items t;
-    t.begin = begin, t.across = ceil_div(rows - begin, PREFILL_TILE_ROWS);
+    t.begin = begin;
+    t.across = rows > begin ? ceil_div(rows, PREFILL_TILE_ROWS) - begin / PREFILL_TILE_ROWS : 0;
     t.parts = by->parts, t.part_k = by->part_k;
     t.items = t.across * ceil_div(task->shape.n, by->width) * by->parts;
     return t;
@@ -55,10 +62,11 @@ typedef struct prefill_item {
 FLEET_DEVICE prefill_item prefill_item_of(const task_args *task, const prefill_items *t, uint32_t i,
                                           const uint32_t width)
 {
-    const uint32_t tile = i / t->parts, column = tile / t->across, all = task->shape.k;
+    const uint32_t tile = i / t->parts, column = tile / t->across, all = task->shape.k,
+                   down = tile - column * t->across;
     prefill_item item;
     item.part = i - tile * t->parts;
-    item.row = t->begin + (tile - column * t->across) * PREFILL_TILE_ROWS;
+    item.row = down ? (t->begin / PREFILL_TILE_ROWS + down) * PREFILL_TILE_ROWS : t->begin;
     item.column = column * width;
     item.k = item.part * t->part_k;
     item.end = all - item.k < t->part_k ? all : item.k + t->part_k;

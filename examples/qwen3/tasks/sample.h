@@ -26,7 +26,7 @@ FLEET_DEVICE uint32_t draws(const decoder *d, uint32_t sequence)
 /* Where the logits of a sequence's next token are stored. */
 FLEET_DEVICE size_t logits_at(const decoder *d, uint32_t sequence)
 {
-    const sequence_state *s = &d->b->sequence[sequence];
+    const sequence_state *s = sequence_of(d->b, sequence);
     const uint32_t step = (uint32_t)s->generated;
     return ((size_t)s->output * d->logit_steps + (step < d->logit_steps ? step : 0)) * d->vocab;
 }
@@ -34,7 +34,7 @@ FLEET_DEVICE size_t logits_at(const decoder *d, uint32_t sequence)
 /* Whether row r, of this sequence, chooses its token. */
 FLEET_DEVICE uint32_t chooses(const decoder *d, uint32_t sequence, uint32_t r)
 {
-    const sequence_state *s = &d->b->sequence[sequence];
+    const sequence_state *s = sequence_of(d->b, sequence);
     return s->samples && r + 1 == (uint32_t)(s->first + s->rows);
 }
 /* Whether the logits of a sequence's next token are stored. */
@@ -122,9 +122,9 @@ FLEET_DEVICE void copy_batch(const fleet_ctx *ctx, batch *to, const batch *from)
 /* The LDS of the task that ends a step. */
 typedef struct ending_lds {
     float *
-        best; /* [ENDING_BESTS]: largest logits, and their tokens; after reduce_best those of row r are in entry r */
+        best; /* [ENDING_BESTS]: largest logits, and their tokens; after reduce_best those of row r are in entry r % ENDING_BESTS */
     int32_t *token;
-    batch *b; /* a copy */
+    batch *b; /* a copy, of all */
 } ending_lds;
 #define ENDING_BESTS 256u /* threads, and rows that choose, at most */
 typedef char threads_have_an_entry[THREADS <= ENDING_BESTS && MAX_ROWS <= ENDING_BESTS ? 1 : -1];
@@ -178,8 +178,8 @@ FLEET_DEVICE void reduce_best(const fleet_ctx *ctx, const decoder *d, const endi
    INFINITY: one of its logits is not finite. */
 FLEET_DEVICE uint32_t choose_token(const decoder *d, const ending_lds *l, uint32_t n)
 {
-    const sequence_state *s = &l->b->sequence[n];
-    const uint32_t i = (uint32_t)(s->first + s->rows - 1);
+    const sequence_state *s = sequence_of(l->b, n);
+    const uint32_t i = (uint32_t)(s->first + s->rows - 1) % ENDING_BESTS;
     if (draws(d, n) && l->best[i] != INFINITY) l->token[i] = d->drawn[n];
     return i;
 }

@@ -62,7 +62,7 @@ FLEET_DEVICE void fill_sequence(const decoder *d, batch *b, const fleet_batch *f
     const uint32_t is_chunk = n == first_row_of(from, b->groups, GROUP_CHUNK);
     const fleet_row row = fleet_batch_row(from, is_chunk ? from->decode_rows : n, layer);
     const fleet_slot *slot = fleet_table_slot(d->table, row.slot);
-    sequence_state *s = &b->sequence[n];
+    sequence_state *s = sequence_of(b, n);
     request_words words;
     memcpy(&words, fleet_row_words(d->table, row), sizeof words);
     s->prompt = s->known = (int32_t)slot->prompt_tokens;
@@ -307,7 +307,7 @@ FLEET_DEVICE fleet_status next_batch(const fleet_ctx *ctx, const decoder *d, con
     /* By the wave that reads the results. */
     if (ctx->thread < fleet_wave_size()) {
         for (uint32_t n = ctx->thread; n < l->b->sequences; n += fleet_wave_size())
-            if (l->b->sequence[n].samples) report_token(ctx, d, l, from, n);
+            if (sequence_of(l->b, n)->samples) report_token(ctx, d, l, from, n);
         fleet_wave_barrier();
     }
     if (ctx->thread == 0) {
