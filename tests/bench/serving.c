@@ -1,7 +1,7 @@
 /* The decoder as a server under load: reactive requests beside proactive ones, under the policies agent and fifo.
 
        serving MODEL_DIR [--random-weights] [--seconds N] [--shorten N] [--batch N] [--context N] [--seed N] [--mixed N]
-               [--chunk N] [--only KIND]
+               [--chunk N] [--beside N] [--clients N] [--prompt N] [--answer N] [--only KIND]
 
    Arrivals are Poisson, open loop: a request counts from the time at which it was due. Prompts and answers have lognormal
    lengths: reactive ones with medians of 1/16 and 1/32 of the context, proactive ones with 1/4 and 1/16, all with a sigma
@@ -12,6 +12,8 @@
              step. The same step of the one-shot program: tests/bench/qwen3.sh. By the least and the most the scheduler
              then predicts how long an iteration takes; a line for each policy says how wrong it was
    first     a request with such a prompt at a time: time to its first token
+   clients   N clients with one request each at a time, four times, all of the same length: tokens a second, and mean and
+             99th percentile of the time to the first token and of the time per token, in milliseconds
    load      mixes of 1 reactive request for 2 proactive ones, at utilisations of 0.3 to 1.5 of the rate that was measured
              with all requests there at once
    growth    the same reactive requests beside proactive ones at 4 and 10 twelfths of that rate; twice as long
@@ -31,7 +33,7 @@
 
 typedef struct options {
     const char *dir, *only;
-    uint32_t random_weights, batch, context, seed, mixed, chunk;
+    uint32_t random_weights, batch, context, seed, mixed, chunk, beside, clients, prompt, answer;
     double seconds, shorten;
 } options;
 
@@ -280,7 +282,7 @@ static int open_server(bench *b, fleet_policy_kind policy, uint32_t decode_rows)
     serving_desc d;
     memset(&d, 0, sizeof d);
     d.context = b->o.context, d.decode_rows = decode_rows, d.policy = policy;
-    d.mixed_rows = b->o.mixed, d.chunk_rows = b->o.chunk;
+    d.mixed_rows = b->o.mixed, d.chunk_rows = b->o.chunk, d.beside_rows = b->o.beside;
     d.suspend_decode = 1;
     d.requests = 8 * decode_rows;
     d.roofline = b->roofline;
@@ -426,9 +428,10 @@ static void fill_roofline(bench *b, const uint32_t rows[2], const double ns[2], 
 /* The last request joins when all others decode already, and ends first. */
 static int measure_decode(bench *b)
 {
-    static const uint32_t together[] = {0, 1, 8, 32, MAX_ROWS - LEAST_CHUNK_ROWS};
+    static const uint32_t together[] = {0, 1, 8, 32, MAX_ROWS - LEAST_CHUNK_ROWS, 128, 256};
     const uint32_t prompt = b->o.context / 2 < 1000 ? b->o.context / 2 : 1000, steps = 25;
-    const uint32_t most = serving_rows(&b->m) - LEAST_CHUNK_ROWS;
+    const uint32_t narrow = serving_rows(&b->m) - LEAST_CHUNK_ROWS,
+                   most = b->o.batch > narrow ? b->o.batch : narrow;
     uint32_t rows[2] = {0, 0};
     double ns[2] = {0, 0};
     if (open_server(b, FLEET_POLICY_AGENT, most)) return -1;
@@ -477,6 +480,47 @@ static int measure_first(bench *b)
     f = figures_of(took, REQUESTS);
     printf("first\t%u\t%.2f\t%.2f\n", prompt, 1e3 * f.mean, 1e3 * f.p99);
     fflush(stdout);
+    close_server(b);
+    return b->bad;
+}
+
+/* As many clients as --clients says, each with one request at a time, four times, of the same length. */
+static int measure_clients(bench *b)
+{
+    const uint32_t all = 4 * b->o.clients;
+    double *first = (double *)malloc(all * sizeof *first),
+           *each = (double *)malloc(all * sizeof *each);
+    uint32_t next = 0, ended = 0;
+    double began, took;
+    figures f, e;
+    if (!first || !each || all > MOST || open_server(b, FLEET_POLICY_AGENT, b->o.batch)) return -1;
+    b->n = all;
+    memset(b->records, 0, all * sizeof *b->records);
+    began = now();
+    while (ended < all && !b->bad) {
+        fleet_server_event event;
+        while (next < all && next < ended + b->o.clients) {
+            record *r = &b->records[next];
+            r->a.priority = FLEET_REACTIVE, r->a.prompt = b->o.prompt, r->a.tokens = b->o.answer;
+            if (!submit(b, r)) break;
+            next++;
+        }
+        while (fleet_server_poll(&b->s.server, &event)) take_event(b, &event, &ended);
+    }
+    took = now() - began;
+    for (uint32_t i = 0; i < all; i++) {
+        const record *r = &b->records[i];
+        first[i] = r->first - r->submitted;
+        each[i] =
+            (double)(r->latest - r->sent) * FLEETI_CLOCK_NS * 1e-9 / (r->n > 1 ? r->n - 1 : 1);
+    }
+    f = figures_of(first, all), e = figures_of(each, all);
+    printf("clients\t%u\t%u\t%u\t%.0f\t%.1f\t%.1f\t%.2f\t%.2f\n", b->o.clients, b->o.prompt,
+           b->o.answer, all * b->o.answer / took, 1e3 * f.mean, 1e3 * f.p99, 1e3 * e.mean,
+           1e3 * e.p99);
+    fflush(stdout);
+    free(first);
+    free(each);
     close_server(b);
     return b->bad;
 }
@@ -544,6 +588,7 @@ static int measure_all(bench *b)
     double rate = 0;
     if (wants(b, "decode") && measure_decode(b)) return -1;
     if (wants(b, "first") && measure_first(b)) return -1;
+    if (wants(b, "clients") && measure_clients(b)) return -1;
     if (wants(b, "load") || wants(b, "growth")) {
         if (open_server(b, FLEET_POLICY_AGENT, b->o.batch)) return -1;
         rate = service_rate(b);
@@ -591,6 +636,7 @@ static int load(bench *b)
 static int read_options(options *o, int argc, char **argv)
 {
     o->batch = 16, o->context = 4096, o->seed = 1, o->seconds = 15, o->shorten = 30;
+    o->clients = 16, o->prompt = 200, o->answer = 100;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--random-weights")) {
             o->random_weights = 1;
@@ -615,6 +661,14 @@ static int read_options(options *o, int argc, char **argv)
                 o->mixed = (uint32_t)x;
             else if (!strcmp(argv[i], "--chunk"))
                 o->chunk = (uint32_t)x;
+            else if (!strcmp(argv[i], "--beside"))
+                o->beside = (uint32_t)x;
+            else if (!strcmp(argv[i], "--clients"))
+                o->clients = (uint32_t)x;
+            else if (!strcmp(argv[i], "--prompt"))
+                o->prompt = (uint32_t)x;
+            else if (!strcmp(argv[i], "--answer"))
+                o->answer = (uint32_t)x;
             else
                 return -1;
             i++;
@@ -629,8 +683,8 @@ int main(int argc, char **argv)
     int bad;
     if (read_options(&b.o, argc, argv)) {
         fprintf(stderr, "usage: serving MODEL_DIR [--random-weights] [--seconds N] [--shorten N] "
-                        "[--batch N] [--context N] [--seed N] [--mixed N] [--chunk N] "
-                        "[--only KIND]\n");
+                        "[--batch N] [--context N] [--seed N] [--mixed N] [--chunk N] [--beside N] "
+                        "[--clients N] [--prompt N] [--answer N] [--only KIND]\n");
         return 2;
     }
     if (load(&b)) return 1;

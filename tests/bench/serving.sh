@@ -7,8 +7,9 @@
 #   tests/bench/serving.sh [OPTION...]      options of the program: --seconds N of each run (default 15; CPU 5),
 #                                           --shorten N of the 15-minute traces (30; CPU 180), --batch N, --context N, --seed N,
 #                                           --mixed N rows of a decode batch of both classes (default: by prediction);
-#                                           --chunk N rows of a prompt in a step; --only KIND: of runs (decode, first, idle, pending, load,
-#                                           growth or paper)
+#                                           --chunk N rows of a prompt in a step, --beside N beside requests that decode;
+#                                           --clients N, --prompt N, --answer N of the runs of clients; --only KIND: of
+#                                           runs (decode, first, clients, idle, pending, load, growth or paper)
 #
 # Needs libjansson and python3. Environment:
 #   FLEET_PLATFORM  hip, cuda or host (default: what is here)
