@@ -121,9 +121,7 @@ FLEET_DEVICE void arrange_layer(const fleet_ctx *ctx, const decoder *d, batch *b
 
 /* ---- parking ---- */
 
-typedef struct __attribute__((aligned(16))) act_vec {
-    act_t value[VECTOR];
-} act_vec;
+#define VEC4_ACTS ((uint32_t)(sizeof(vec4) / sizeof(act_t))) /* activations of a vec4 */
 /* Loads of a thread: one worker copies all, and the others wait for it. */
 #define PARKED_IN_FLIGHT 16u
 
@@ -164,7 +162,7 @@ FLEET_DEVICE void park_floats(const fleet_ctx *ctx, float *to, const float *from
 FLEET_DEVICE void park_rows(const fleet_ctx *ctx, const decoder *d, uint32_t first, uint32_t parked,
                             uint32_t rows, uint32_t back)
 {
-    const uint32_t vectors = d->hidden / VECTOR, tiles = d->hidden / TILE_N;
+    const uint32_t vectors = d->hidden / VEC4_ACTS, tiles = d->hidden / TILE_N;
     const uint32_t step = PARKED_IN_FLIGHT * ctx->threads;
     float *h = d->h + (size_t)first * d->hidden, *squares = d->squares + (size_t)first * tiles;
     float *parked_h = d->parked_h + (size_t)parked * d->hidden;
@@ -176,19 +174,20 @@ FLEET_DEVICE void park_rows(const fleet_ctx *ctx, const decoder *d, uint32_t fir
         act_t *x = d->x + (size_t)term * MAX_ROWS * d->hidden;
         act_t *parked_x = d->parked_x + ((size_t)term * PARKED_ROWS + parked) * d->hidden;
         for (uint32_t i = ctx->thread; i < rows * vectors; i += step) {
-            act_vec some[PARKED_IN_FLIGHT], *to[PARKED_IN_FLIGHT];
+            vec4 some[PARKED_IN_FLIGHT];
+            float *to[PARKED_IN_FLIGHT];
             UNROLLED
             for (uint32_t k = 0; k < PARKED_IN_FLIGHT; k++) {
                 const uint32_t n = i + k * ctx->threads;
                 const uint32_t at = n < rows * vectors ? n : rows * vectors - 1, r = at / vectors;
-                act_t *here = x + act_at(first + r, (at - r * vectors) * VECTOR, d->hidden);
-                act_t *there = parked_x + (size_t)at * VECTOR;
-                some[k] = *(const act_vec *)(const void *)(back ? there : here);
-                to[k] = (act_vec *)(void *)(back ? here : there);
+                void *here = x + act_at(first + r, (at - r * vectors) * VEC4_ACTS, d->hidden);
+                void *there = parked_x + (size_t)at * VEC4_ACTS;
+                some[k] = load_vec4((const float *)(back ? there : here));
+                to[k] = (float *)(back ? here : there);
             }
             UNROLLED
             for (uint32_t k = 0; k < PARKED_IN_FLIGHT; k++)
-                if (i + k * ctx->threads < rows * vectors) *to[k] = some[k];
+                if (i + k * ctx->threads < rows * vectors) store_vec4(to[k], some[k]);
         }
     }
 }
