@@ -75,7 +75,9 @@ typedef struct prefill_step {
        token, of which the last one is the step's last row if a prompt ends; where the chunk's rows begin, and where those
        that choose a token are copied to. */
     uint32_t begin, choosing, chunk_row, head_row;
-    uint32_t chunk_room, batches;   /* rows of a chunk, at most; entries of decoder.b */
+    uint32_t chunk_room, batches; /* rows of a chunk, at most; entries of decoder.b */
+    /* 1: a warp attends for a row that decodes (nvidia/wide.h); then the first blocks are those of such rows, so many */
+    uint32_t has_row_blocks, row_blocks;
     uint32_t columns[PREFILL_HEAD]; /* of the products, whose width is chosen for each step */
     /* And which chunks move before the first layer: to the parked ones, and back. held: whose activations are in its place
        since it has stopped between two layers. A kind is 1 + its fleet_class, 0: none. */

@@ -44,7 +44,7 @@ typedef char the_sets_have_the_same_numbers
              (uint32_t)prefill_set_prefill_add == (uint32_t)wide_set_prefill_add &&
              (uint32_t)prefill_set_prefill_embed == (uint32_t)served_wide_embed_wide &&
              (uint32_t)served_wide_prefill_linear == (uint32_t)task_args_linear &&
-             (uint32_t)prefill_set_prefill_attend == (uint32_t)served_wide_prefill_attend &&
+             (uint32_t)prefill_set_prefill_attend == (uint32_t)served_wide_attend_served &&
              (uint32_t)prefill_set_prefill_heads == (uint32_t)served_wide_prefill_heads &&
              (uint32_t)prefill_set_prefill_add == (uint32_t)served_wide_prefill_add
          ? 1
@@ -220,15 +220,15 @@ static void append_prefill_layers(chain *c)
         c->groups = head_groups(d), c->stays = 1;
         task = append_linear(c, "qkv", i, l->qkv, d->x, q + 2 * kv, d->hidden);
         epilogue_store(task, d->qkv, q + 2 * kv);
-        if (is_wide)
-            task = append_task(c, "attend", i, ATTEND_WIDE, FLEET_LEVEL_DEVICE);
-        else
+        if (!is_wide) {
             task = append_task(c, "heads", i, prefill_set_prefill_heads, FLEET_LEVEL_DEVICE);
+            task->q_norm = l->q_norm, task->k_norm = l->k_norm, task->cache = cache;
+            c->stays = 0;
+        }
+        task = append_task(c, "attend", i, is_wide ? ATTEND_WIDE : prefill_set_prefill_attend,
+                           FLEET_LEVEL_DEVICE);
         task->q_norm = l->q_norm, task->k_norm = l->k_norm, task->cache = cache;
         c->stays = 0;
-        if (!is_wide)
-            append_task(c, "attend", i, prefill_set_prefill_attend, FLEET_LEVEL_DEVICE)->cache =
-                cache;
         c->groups = column_groups(d), c->stays = 1;
         task = append_linear(c, "o", i, l->o, d->attended, d->hidden, q);
         epilogue_residual(task, l->post_norm);

@@ -24,6 +24,9 @@ static uint32_t wide_chunk_row(uint32_t decode_rows)
 {
     return padded(decode_rows, VECTOR);
 }
+/* A server that decodes more rows than so many has a warp for each of them and KV head in attention; with fewer, all warps of a
+   worker are faster. It does not depend on the rows of a step, and so neither do bits. */
+#define LEAST_ROW_BLOCKS 16u
 /* Rows that choose a token, at most: of requests that decode, and of one whose prompt ends. 0: such a model has none of these
    servers. */
 static uint32_t wide_decode_rows(const model *m)
@@ -60,6 +63,7 @@ static prefill_step wide_first_step(const model *m, const decoder *d, uint32_t d
     step.chunk_row = wide_chunk_row(decode_rows), step.chunk_room = chunk_rows;
     step.head_row = padded(step.chunk_row + chunk_rows, PREFILL_TILE_ROWS);
     step.batches = served_batches(decode_rows);
+    step.has_row_blocks = decode_rows > LEAST_ROW_BLOCKS && d->group <= FRAGMENT_ROWS;
     return step;
 }
 

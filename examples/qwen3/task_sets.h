@@ -112,7 +112,7 @@ FLEET_DISPATCH(wide_set, WIDE_TASKS)
 #define SERVED_WIDE_TASKS(TILE_, P)                                                                \
     TILE_(P, embed_wide)                                                                           \
     TILE_(P, prefill_linear)                                                                       \
-    TILE_(P, prefill_attend)                                                                       \
+    TILE_(P, attend_served)                                                                        \
     TILE_(P, prefill_heads)                                                                        \
     TILE_(P, prefill_add) TILE_(P, choose_wide)                                                    \
     TILE_(P, head_wide) TILE_(P, draw_wide) TILE_(P, boundary_wide) TILE_(P, gate_wide)

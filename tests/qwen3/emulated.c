@@ -483,7 +483,7 @@ FLEET_DEVICE void mbar_init(uint32_t at, uint32_t count)
 {
     lds_count *c = &my->group->counts[at / 8];
     if (c->is_open) complain("a count in LDS is opened twice", at);
-    c->all = c->left = (int32_t)count, c->is_open = 1;
+    c->all = c->left = (int32_t)count, c->bytes = 0, c->phase = 0, c->is_open = 1;
 }
 FLEET_DEVICE void mbar_fence_init(void) {}
 FLEET_DEVICE void mbar_inval(uint32_t at)
@@ -3038,7 +3038,7 @@ static task_args *add_product(small_server *s, served_tile tile, const act_t *x,
 }
 
 static void small_open(small_server *s, uint32_t decode_rows, uint32_t chunk_rows,
-                       uint32_t suspend_decode, uint32_t draws_some)
+                       uint32_t suspend_decode, uint32_t has_row_blocks)
 {
     const uint32_t hidden = SERVED_HIDDEN, q = SERVED_HEADS * SERVED_DIM, qkv = q + 2 * SERVED_DIM;
     const uint32_t chunk_row = ceil_div(decode_rows, VECTOR) * VECTOR,
@@ -3081,13 +3081,12 @@ static void small_open(small_server *s, uint32_t decode_rows, uint32_t chunk_row
     d->parked_squares = floats_of(2 * all * squares_of(hidden));
     d->logit_steps = SERVED_TOKENS;
     d->logits = floats_of((size_t)SERVED_JOBS * SERVED_TOKENS * SERVED_VOCAB);
-    if (draws_some) {
-        d->sampling = (sampling_desc *)calloc(MAX_ROWS, sizeof *d->sampling);
-        d->drawn = (int32_t *)calloc(MAX_ROWS, sizeof *d->drawn);
-    }
+    d->sampling = (sampling_desc *)calloc(MAX_ROWS, sizeof *d->sampling);
+    d->drawn = (int32_t *)calloc(MAX_ROWS, sizeof *d->drawn);
     d->prefill = &s->step_of, d->prefill_rows = s->rows, d->prefill_blocks = s->blocks;
     d->prefill_stays = 1, s->step_of.chunk_row = chunk_row, s->step_of.head_row = head_row;
-    s->step_of.chunk_room = chunk_rows, s->step_of.batches = served_batches(decode_rows);
+    s->step_of.has_row_blocks = has_row_blocks, s->step_of.chunk_room = chunk_rows,
+    s->step_of.batches = served_batches(decode_rows);
     for (uint32_t n = 0; n < PREFILL_TILE_ROWS; n++) s->rows[head_row + n].sequence = (int32_t)n;
     add_served(s, FLEET_TILE_OF(embed_wide), 0)->norm = rope;
     for (uint32_t i = 0; i < SERVED_LAYERS; i++) {
@@ -3098,7 +3097,8 @@ static void small_open(small_server *s, uint32_t decode_rows, uint32_t chunk_row
                     EPILOGUE_STORE);
         o = add_served(s, FLEET_TILE_OF(prefill_heads), 0);
         o->q_norm = rope + 2, o->k_norm = rope + 6, o->cache = cache;
-        add_served(s, FLEET_TILE_OF(prefill_attend), 0)->cache = cache;
+        o = add_served(s, FLEET_TILE_OF(attend_served), 0);
+        o->q_norm = rope + 2, o->k_norm = rope + 6, o->cache = cache;
         add_product(s, FLEET_TILE_OF(prefill_linear), d->attended, hidden, q, PREFILL_O,
                     EPILOGUE_RESIDUAL);
         add_served(s, FLEET_TILE_OF(prefill_add), 0)->product = PREFILL_O;
@@ -3113,7 +3113,7 @@ static void small_open(small_server *s, uint32_t decode_rows, uint32_t chunk_row
     add_served(s, FLEET_TILE_OF(choose_wide), 0);
     add_product(s, FLEET_TILE_OF(head_wide), d->x, SERVED_VOCAB, hidden, PREFILL_HEAD,
                 EPILOGUE_ARGMAX);
-    if (draws_some) add_served(s, FLEET_TILE_OF(draw_wide), 0);
+    add_served(s, FLEET_TILE_OF(draw_wide), 0);
     add_served(s, FLEET_TILE_OF(boundary_wide), 1);
     for (uint32_t i = 0; i < s->n; i++) s->tasks[i].args.d = s->d;
     may_copy.from = s->arena, may_copy.values = ARENA_VALUES;
@@ -3201,13 +3201,13 @@ static uint32_t run_small(test_run *t, small_server *s, served_job *jobs, uint32
 }
 
 /* What each job yields alone, in steps of other sizes. */
-static void run_alone(test_run *t, served_job *jobs, uint32_t n)
+static void run_alone(test_run *t, served_job *jobs, uint32_t n, uint32_t has_row_blocks)
 {
     static small_server s;
     for (uint32_t i = 0; i < n && !t->failed_here; i++) {
         served_job *j = &jobs[i];
         j->step = j->task = 0;
-        small_open(&s, SERVED_ROWS, 60, 0, 1);
+        small_open(&s, SERVED_ROWS, 60, 0, has_row_blocks);
         run_small(t, &s, j, 1);
         small_close(&s);
     }
@@ -3223,7 +3223,7 @@ static void check_served(test_run *t, const served_job *given, const served_job 
     for (uint32_t i = 0; i < n; i++)
         layers += (uint64_t)(given[i].n_prompt + given[i].max_tokens - 1) * SERVED_LAYERS;
     memcpy(jobs, given, n * sizeof *jobs);
-    small_open(&s, decode_rows, chunk_rows, suspends, 1);
+    small_open(&s, decode_rows, chunk_rows, suspends, decode_rows > SERVED_ROWS);
     cuts = run_small(t, &s, jobs, n);
     if (!t->failed_here && s.b[0].row_layers != layers)
         test_fail(t, __FILE__, __LINE__, "%u layers of tokens were computed, %u needed",
@@ -3257,7 +3257,7 @@ static void check_preemption(test_run *t, const uint32_t *prompts, uint32_t deco
         for (uint32_t k = 0; k < j->n_prompt; k++) j->prompt[k] = draw(SERVED_VOCAB);
     }
     memcpy(alone, jobs, sizeof jobs);
-    if (!is_part()) run_alone(t, alone, SERVED_JOBS);
+    if (!is_part()) run_alone(t, alone, SERVED_JOBS, decode_rows > SERVED_ROWS);
     for (uint32_t i = 1; i < SERVED_JOBS; i++) jobs[i].step = 2;
     jobs[2].step = 3,
     jobs[2].task = LAYER_TASKS; /* before the gate: embed and a layer come first */
@@ -3271,7 +3271,7 @@ static void served_rows_are_those_alone(test_run *t)
     check_preemption(t, few, SERVED_ROWS, 6, 1);
     if (!t->failed_here && !is_part() && test_in_turn(1))
         check_preemption(t, many, SERVED_ROWS, 130, 0);
-    /* A chunk in several tiles, of which the first one begins after rows that decode. */
+    /* A chunk in several tiles, of which the first one begins after rows that decode; a warp attends for each of these. */
     if (!t->failed_here && !is_part() && test_in_turn(2))
         check_preemption(t, most, MANY_SERVED_ROWS, MOST_SERVED_CHUNK, 0);
 }

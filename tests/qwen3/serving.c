@@ -582,8 +582,9 @@ static void many_requests(test_run *t)
     uint64_t random = 3;
     if (!o || !o->m.has_prefill) return;
     d.context = LONGEST_PROMPT + MOST_TOKENS, d.pages = 1500;
+    d.decode_rows = 120; /* attention depends on it */
     make_long_kinds(o, kinds, d);
-    d.decode_rows = 120, d.chunk_rows = 0, d.requests = MOST_JOBS, d.keep_logits = MOST_JOBS;
+    d.chunk_rows = 0, d.requests = MOST_JOBS, d.keep_logits = MOST_JOBS;
     d.beside_rows = 150;
     if (!t->failed_here && !stand_open(o, &d)) {
         for (uint32_t next = 0; next < MOST_JOBS && !t->failed_here;) {

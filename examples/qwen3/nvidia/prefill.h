@@ -656,7 +656,8 @@ FLEET_TILE(prefill_heads, task_args)
     const prefill_step *step = prefill_step_of(&ctx, d);
     const uint32_t heads = d->heads + d->kv_heads, dim = d->head_dim, half = dim / 2;
     const uint32_t width = (d->heads + 2 * d->kv_heads) * dim, j = 2 * own_lane();
-    const uint32_t all = step->rows * heads, mine = j < half ? j : 0, begin = step->begin * heads;
+    const uint32_t all = step->rows * heads, mine = j < half ? j : 0,
+                   begin = (step->has_row_blocks ? step->chunk_row : step->begin) * heads;
     const uint32_t parts = step->division[PREFILL_QKV].parts;
     const size_t stride = (size_t)step->rows * width; /* between parts of the product */
     const head_norm of_q = load_head_norm(d, q_norm), of_k = load_head_norm(d, k_norm);
@@ -997,7 +998,7 @@ FLEET_DEVICE void attend_blocks_of(const fleet_ctx *ctx, const task_args *args,
     const task_args *task = prefill_args(ctx, args);
     const decoder *d = &task->d;
     const prefill_step *step = prefill_step_of(ctx, d);
-    const prefill_block *blocks = d->prefill_blocks + step->first_block;
+    const prefill_block *blocks = d->prefill_blocks + step->first_block + step->row_blocks;
     const uint32_t stages_at = 2 * FLASH_QUERY_BYTES;
     flash_copies c;
     flash_places reads;
@@ -1007,7 +1008,7 @@ FLEET_DEVICE void attend_blocks_of(const fleet_ctx *ctx, const task_args *args,
     c.values = ring_of(ctx, stages_at + FLASH_STAGES * FLASH_STAGE_BYTES, FLASH_STAGES,
                        FLASH_STAGES, FLASH_STAGE_BYTES, PREFILL_WARPS);
     rings_open(ctx);
-    c.items = step->blocks * d->kv_heads;
+    c.items = (step->blocks - step->row_blocks) * d->kv_heads;
     flash_copies_begin(&c, ctx, d, blocks);
     flash_copy(&c, ctx, task, blocks);
     flash_copy(&c, ctx, task, blocks);

@@ -15,7 +15,7 @@
 #include "../tasks/draw.h"
 #include "../tasks/embed.h"
 #include "../tasks/serve.h"
-#include "prefill.h"
+#include "wide.h"
 
 /* Blocks of a step, at most: a decode row, or some rows of a chunk. */
 #define SERVED_BLOCKS (PREFILL_TILE_ROWS + PREFILL_ROWS)
@@ -115,7 +115,8 @@ FLEET_DEVICE prefill_block tile_block(const decoder *d, const batch *b, uint32_t
     return block;
 }
 
-/* Lays out the rows that the batch has in a layer, and their blocks, those with the most keys first. By all threads; the batch is
+/* Lays out the rows that the batch has in a layer, and their blocks, those with the most keys first; apart those of rows that
+   decode, where a warp has each. By all threads; the batch is
    in LDS. */
 FLEET_DEVICE void arrange_tile(const fleet_ctx *ctx, const decoder *d, const ending_lds *l,
                                const fleet_batch *from, uint32_t layer)
@@ -126,7 +127,8 @@ FLEET_DEVICE void arrange_tile(const fleet_ctx *ctx, const decoder *d, const end
     const uint32_t groups = groups_of(from, layer), chunk_row = step->chunk_row;
     const uint32_t decode_rows = groups & GROUP_DECODE ? from->decode_rows : 0,
                    chunk_rows = groups & GROUP_CHUNK ? from->chunk_rows : 0;
-    const uint32_t blocks = decode_rows + ceil_div(chunk_rows, PREFILL_QUERIES / d->group);
+    const uint32_t blocks = decode_rows + ceil_div(chunk_rows, PREFILL_QUERIES / d->group),
+                   row_blocks = step->has_row_blocks ? decode_rows : 0;
     arrange_sequences(ctx, d, b, from, layer);
     for (uint32_t n = ctx->thread; n < b->sequences; n += ctx->threads) {
         sequence_state *s = sequence_of(b, n);
@@ -142,8 +144,10 @@ FLEET_DEVICE void arrange_tile(const fleet_ctx *ctx, const decoder *d, const end
     }
     fleet_barrier(ctx); /* the keys of all blocks are in LDS */
     for (uint32_t i = ctx->thread; i < blocks; i += ctx->threads) {
-        uint32_t place = 0;
-        for (uint32_t k = 0; k < blocks; k++)
+        const uint32_t is_row = i < row_blocks, first = is_row ? 0 : row_blocks,
+                       end = is_row ? row_blocks : blocks;
+        uint32_t place = first;
+        for (uint32_t k = first; k < end; k++)
             place += keys[k] > keys[i] || (keys[k] == keys[i] && k < i);
         d->prefill_blocks[place] = tile_block(d, b, decode_rows, chunk_row, chunk_rows, i);
     }
@@ -156,7 +160,7 @@ FLEET_DEVICE void arrange_tile(const fleet_ctx *ctx, const decoder *d, const end
             step->division[k].width =
                 prefill_width(step->columns[k], prefill_end_of(k), chunk_rows + decode_rows + 1,
                               d->chiplets * d->workers, step->division[k]);
-        step->blocks = blocks;
+        step->blocks = blocks, step->row_blocks = row_blocks;
         b->rows = decode_rows + chunk_rows, b->prompt_rows += chunk_rows;
     }
     fleet_barrier(ctx);
@@ -221,6 +225,21 @@ FLEET_TILE(embed_wide, task_args)
         else if (r >= begin && r < rows)
             embed_columns(args, d->prefill_rows + r, r, c, 1);
     }
+    return FLEET_OK;
+}
+
+/* ---- attention ---- */
+
+FLEET_TILE(attend_served, task_args)
+{
+    const prefill_step *step = args->d.prefill;
+    const uint32_t row_blocks = step->row_blocks, blocks = step->blocks;
+    FLEET_UNUSED(at);
+    if (row_blocks) {
+        attend_rows(&ctx, prefill_args(&ctx, args), row_blocks);
+        fleet_barrier(&ctx); /* the barriers in LDS have ended, and may be made anew */
+    }
+    if (blocks > row_blocks) attend_blocks_of(&ctx, args, 1);
     return FLEET_OK;
 }
 
@@ -309,6 +328,7 @@ FLEET_TILE(boundary_wide, task_args)
 #else
 /* Never run (model.has_prefill). */
 NO_PREFILL(embed_wide)
+NO_PREFILL(attend_served)
 NO_PREFILL(choose_wide)
 NO_PREFILL(head_wide)
 NO_PREFILL(draw_wide)

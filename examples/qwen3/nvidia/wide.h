@@ -178,13 +178,14 @@ FLEET_DEVICE void wide_store(const decoder *d, const attention_state *a, uint32_
 
 /* Attention of the warp's next item, i. stages, queries: in the warp's LDS. */
 FLEET_DEVICE void wide_attend_item(const fleet_ctx *ctx, const task_args *task, page_copies *c,
-                                   uint32_t i, kv_t *stages, kv_t *queries, uint32_t parts)
+                                   uint32_t i, kv_t *stages, kv_t *queries, uint32_t parts,
+                                   uint32_t rows)
 {
     const decoder *d = &task->d;
     const uint32_t head = i % d->kv_heads;
     const prefill_block b = d->prefill_blocks[i / d->kv_heads];
     const uint32_t last = b.position / PAGE_TOKENS;
-    const appended_head own = wide_heads(task, &b, head, queries, parts, c->items / d->kv_heads);
+    const appended_head own = wide_heads(task, &b, head, queries, parts, rows);
     const float scale = 1.44269504f * d->root; /* log2(e) */
     attention_state a;
     memset(&a, 0, sizeof a);
@@ -211,18 +212,17 @@ FLEET_DEVICE void wide_attend_item(const fleet_ctx *ctx, const task_args *task, 
     wide_store(d, &a, b.row, head);
 }
 
-FLEET_TILE(wide_attend, task_args)
+/* Attention of the first `blocks` blocks, which have a row each. */
+FLEET_DEVICE void attend_rows(const fleet_ctx *ctx, const task_args *task, uint32_t blocks)
 {
-    const task_args *task = prefill_args(&ctx, args);
-    const prefill_step *step = prefill_step_of(&ctx, &task->d);
+    const prefill_step *step = prefill_step_of(ctx, &task->d);
     const uint32_t warp = own_warp(), parts = step->division[PREFILL_QKV].parts;
-    kv_t *queries = (kv_t *)(void *)((char *)ctx.lds + WIDE_QUERIES_AT + warp * WIDE_QUERY_BYTES);
-    kv_t *stages = (kv_t *)(void *)((char *)ctx.lds + warp * (WIDE_STAGES * WIDE_STAGE_BYTES));
+    kv_t *queries = (kv_t *)(void *)((char *)ctx->lds + WIDE_QUERIES_AT + warp * WIDE_QUERY_BYTES);
+    kv_t *stages = (kv_t *)(void *)((char *)ctx->lds + warp * (WIDE_STAGES * WIDE_STAGE_BYTES));
     page_copies c;
-    FLEET_UNUSED(at);
     memset(&c, 0, sizeof c);
-    c.lds = lds_address(stages), c.items = step->rows * task->d.kv_heads;
-    c.mbars = lds_address(ctx.lds) + PREFILL_STAGES_BYTES + warp * WIDE_STAGES * 8;
+    c.lds = lds_address(stages), c.items = blocks * task->d.kv_heads;
+    c.mbars = lds_address(ctx->lds) + PREFILL_STAGES_BYTES + warp * WIDE_STAGES * 8;
     if (own_lane() < WIDE_STAGES) {
         mbar_init(c.mbars + own_lane() * 8, 1);
         mbar_fence_init();
@@ -232,12 +232,18 @@ FLEET_TILE(wide_attend, task_args)
         const fleet_quad zeros = {{0, 0, 0, 0}};
         ((fleet_quad *)(void *)queries)[i] = zeros;
     }
-    rings_open(&ctx);
-    for (uint32_t i = 0; i < WIDE_STAGES; i++) wide_copy(&c, &ctx, task);
-    for (uint32_t n = 0, i; (i = wide_item(&ctx, n)) < c.items; n++)
-        wide_attend_item(&ctx, task, &c, i, stages, queries, parts);
-    fleet_barrier(&ctx); /* all copies were waited for */
+    rings_open(ctx);
+    for (uint32_t i = 0; i < WIDE_STAGES; i++) wide_copy(&c, ctx, task);
+    for (uint32_t n = 0, i; (i = wide_item(ctx, n)) < c.items; n++)
+        wide_attend_item(ctx, task, &c, i, stages, queries, parts, step->rows);
+    fleet_barrier(ctx); /* all copies were waited for */
     if (own_lane() < WIDE_STAGES) mbar_inval(c.mbars + own_lane() * 8);
+}
+FLEET_TILE(wide_attend, task_args)
+{
+    const task_args *task = prefill_args(&ctx, args);
+    FLEET_UNUSED(at);
+    attend_rows(&ctx, task, prefill_step_of(&ctx, &task->d)->rows);
     return FLEET_OK;
 }
 
