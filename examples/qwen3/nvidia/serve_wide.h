@@ -82,7 +82,7 @@ typedef char layout_fits_lds[2 * ENDING_BESTS * 4 +
                                  : -1];
 
 /* Row r of the tile; sequence -1: none. */
-FLEET_DEVICE token_row tile_row(const decoder *d, const batch *b, uint32_t decode_rows,
+FLEET_DEVICE token_row tile_row(const decoder *d, batch *b, uint32_t decode_rows,
                                 uint32_t chunk_row, uint32_t chunk_rows, uint32_t r)
 {
     const uint32_t in_chunk = r - chunk_row;
@@ -93,7 +93,7 @@ FLEET_DEVICE token_row tile_row(const decoder *d, const batch *b, uint32_t decod
     else if (r >= chunk_row && in_chunk < chunk_rows)
         row.sequence = (int32_t)decode_rows;
     if (row.sequence < 0) return row;
-    s = sequence_of((batch *)(uintptr_t)b, (uint32_t)row.sequence);
+    s = sequence_of(b, (uint32_t)row.sequence);
     row.position = s->position + (r < decode_rows ? 0 : (int32_t)in_chunk);
     row.page = pages_of(d, s->table_row)[(uint32_t)row.position / PAGE_TOKENS];
     row.token = token_at(d, s, row.position);
@@ -101,11 +101,11 @@ FLEET_DEVICE token_row tile_row(const decoder *d, const batch *b, uint32_t decod
 }
 
 /* Block i: a decode row, or the next rows of the chunk. */
-FLEET_DEVICE prefill_block tile_block(const decoder *d, const batch *b, uint32_t decode_rows,
+FLEET_DEVICE prefill_block tile_block(const decoder *d, batch *b, uint32_t decode_rows,
                                       uint32_t chunk_row, uint32_t chunk_rows, uint32_t i)
 {
     const uint32_t most = PREFILL_QUERIES / d->group;
-    const sequence_state *s = sequence_of((batch *)(uintptr_t)b, i < decode_rows ? i : decode_rows);
+    const sequence_state *s = sequence_of(b, i < decode_rows ? i : decode_rows);
     prefill_block block = {i, 1, (uint32_t)s->position, s->table_row};
     if (i >= decode_rows) {
         const uint32_t first = (i - decode_rows) * most;
