@@ -44,15 +44,13 @@ FLEET_KERNEL(prefill_experts, prefill_expert_set, PREFILL_THREADS)
 {
     FLEET_STATIC_WORKER_LOOP(prefill_expert_set);
 }
-#else
+#elif defined(FLEET_HIP)
 FLEET_KERNEL(decode_static, task_args, THREADS)
 {
     FLEET_STATIC_WORKER_LOOP(task_args);
 }
 #define EXPERTS_KERNEL FLEET_KERNEL_OF(decode_static)
 #define LARGE_M_KERNEL FLEET_KERNEL_OF(decode_static)
-#endif
-#if defined(FLEET_HIP)
 FLEET_KERNEL(prefill, prefill_set, PREFILL_THREADS)
 {
     FLEET_STATIC_WORKER_LOOP(prefill_set);
@@ -62,9 +60,14 @@ FLEET_KERNEL(prefill, prefill_set, PREFILL_THREADS)
 /* The kernel for a schedule and a model. All kernels have the same ring. */
 static inline fleet_kernel decode_kernel(fleet_schedule schedule, const model *m)
 {
-    if (schedule != FLEET_SCHEDULE_STATIC) return FLEET_KERNEL_OF(decode);
-    if (m->config.experts) return EXPERTS_KERNEL;
-    return m->large_m ? LARGE_M_KERNEL : FLEET_KERNEL_OF(decode_static);
+#if !defined(FLEET_HOST) /* the CPU has no registers to save */
+    if (schedule == FLEET_SCHEDULE_STATIC)
+        return m->config.experts ? EXPERTS_KERNEL
+               : m->large_m      ? LARGE_M_KERNEL
+                                 : FLEET_KERNEL_OF(decode_static);
+#endif
+    FLEET_UNUSED(schedule), FLEET_UNUSED(m);
+    return FLEET_KERNEL_OF(decode);
 }
 
 #endif /* QWEN3_KERNELS_H */

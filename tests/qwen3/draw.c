@@ -63,7 +63,7 @@ static int drawing_run(drawing *w)
     }
     d.steps = 1, d.threads = THREADS, d.lds_bytes = LDS_BYTES;
     d.host = w->host;
-    return fleet_launch(&w->state, &d, FLEET_KERNEL_OF(decode_static), &w->args) ||
+    return fleet_launch(&w->state, &d, FLEET_KERNEL_OF(decode), &w->args) ||
            fleet_state_wait(&w->state, NULL);
 }
 static void drawing_close(drawing *w)
