@@ -115,8 +115,8 @@ FLEET_DISPATCH(wide_set, WIDE_TASKS)
     TILE_(P, attend_served)                                                                        \
     TILE_(P, prefill_heads)                                                                        \
     TILE_(P, prefill_add)                                                                          \
-    TILE_(P, choose_wide) TILE_(P, head_wide) TILE_(P, draw_wide) TILE_(P, boundary_wide)          \
-        TILE_(P, gate_wide)
+    TILE_(P, choose_wide)                                                                          \
+    TILE_(P, head_wide) TILE_(P, draw_wide) TILE_(P, boundary_wide) TILE_(P, gate_wide)
 typedef task_args served_wide;
 FLEET_DISPATCH(served_wide, SERVED_WIDE_TASKS)
 #endif
