@@ -206,7 +206,8 @@ typedef struct fleet_server_desc {
     uint32_t sequence_tokens;         /* prompt and yielded tokens, at most; default 8192 */
     uint32_t words;                   /* of a request, for the tiles; default 0 */
     uint32_t decode_rows, chunk_rows; /* of an iteration, at most; defaults 64, 256 */
-    /* Of a chunk beside decode rows, at most, which wait for it. Default 0: chunk_rows */
+    /* Of a chunk in an iteration that has decode rows too, at most: these wait for it. Default 0:
+       chunk_rows */
     uint32_t beside_rows;
     uint32_t layers; /* of an iteration; default 1 */
     /* `agent`: rows of a decode batch of both classes, at most. Default 0: as many as keep the
@@ -1694,7 +1695,9 @@ FLEET_DEVICE void fleeti_agent_admit(fleet_table *t, uint64_t now)
 FLEET_DEVICE uint32_t fleeti_chunk_rows(const fleet_table *t, const fleet_slot *s)
 {
     const fleet_server_desc *d = &t->desc;
-    const uint32_t left = s->prompt_tokens - s->prefilled, is_beside = d->beside_rows && t->joined,
+    const uint32_t left = s->prompt_tokens - s->prefilled;
+    /* Two pools, or stages, have decode rows in other iterations. */
+    const uint32_t is_beside = d->beside_rows && t->joined && d->pools == 1 && !d->one_stage,
                    most = is_beside ? d->beside_rows : d->chunk_rows;
     return s->chunk ? s->chunk : left < most ? left : most;
 }

@@ -135,6 +135,34 @@ static void chunks_are_short_beside_decode_rows(test_run *t)
 {
     run_with(t, short_beside, beside);
 }
+/* Iterations with decode rows have no chunk there. */
+static void in_turns(test_run *t, sim *s)
+{
+    job *a = sim_submit(s, FLEET_REACTIVE, 1, 3), *b;
+    sim_boundary(s, 0);
+    CHECK(sim_prefills(s, 0, a));
+    sim_layers(s, 0);
+    sim_boundary(s, 0);
+    CHECK(sim_decodes(s, 0, a));
+    sim_layers(s, 0);
+    b = sim_submit(s, FLEET_PROACTIVE, 2 * SIM_CHUNK, 1);
+    for (uint32_t chunk = 0; chunk < 2; chunk++) {
+        sim_boundary(s, 0);
+        CHECK(sim_prefills(s, 0, b));
+        CHECK_INT(sim_batch(s, 0)->decode_rows, 0);
+        CHECK_INT(sim_batch(s, 0)->chunk_rows, SIM_CHUNK);
+        sim_layers(s, 0);
+    }
+    finish(t, s);
+}
+static void one_stage_beside(fleet_server_desc *d)
+{
+    d->beside_rows = 2, d->one_stage = 1;
+}
+static void chunks_without_decode_rows_are_long(test_run *t)
+{
+    run_with(t, one_stage_beside, in_turns);
+}
 static void prefill_is_serial_and_in_chunks(test_run *t)
 {
     run_with(t, NULL, serial);
@@ -1514,6 +1542,7 @@ static void all(test_run *t)
     TEST(reactive_requests_do_not_preempt_one_another);
     TEST(prefill_is_serial_and_in_chunks);
     TEST(chunks_are_short_beside_decode_rows);
+    TEST(chunks_without_decode_rows_are_long);
     TEST(classes_have_queues_of_their_own);
     TEST(prefill_precedes_decode);
     TEST(proactive_prefill_runs_while_no_reactive_one_waits);
