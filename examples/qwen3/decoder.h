@@ -59,6 +59,7 @@ enum {
     PREFILL_EXPERT_DOWN,
     PREFILL_PRODUCTS
 };
+/* What becomes of the sums of a product (PREFILL_...). */
 FLEET_HOST_DEVICE epilogue prefill_end_of(uint32_t product)
 {
     return product == PREFILL_O || product == PREFILL_DOWN              ? EPILOGUE_RESIDUAL
@@ -71,13 +72,16 @@ typedef struct prefill_step {
     uint32_t blocks, first_block; /* likewise in prefill_blocks */
     uint32_t ends, first_end;     /* likewise in prefill_ends: the prompts that end in it */
     prefill_division division[PREFILL_PRODUCTS];
-    /* Of a server's steps (nvidia/serve_wide.h), else 0: the rows of this layer begin here, and end at `rows`; so many choose a
-       token, of which the last one is the step's last row if a prompt ends; where the chunk's rows begin, and where those
-       that choose a token are copied to. */
-    uint32_t begin, choosing, chunk_row, head_row;
-    uint32_t chunk_room, batches; /* rows of a chunk, at most; entries of decoder.b */
-    /* 1: a warp attends for a row that decodes (nvidia/wide.h); then the first blocks are those of such rows, so many */
-    uint32_t has_row_blocks, row_blocks;
+    /* Of a server's steps (nvidia/serve_wide.h), else 0 */
+    uint32_t begin;          /* the rows of this layer begin here, and end at `rows` */
+    uint32_t chunk_row;      /* where the chunk's rows begin, */
+    uint32_t chunk_room;     /* and how many it has at most */
+    uint32_t choosing;       /* rows that choose a token; of these the last one is the step's last
+                                 row if a prompt ends */
+    uint32_t head_row;       /* where they are copied to */
+    uint32_t batches;        /* entries of decoder.b */
+    uint32_t has_row_blocks; /* 1: a warp attends for a row that decodes (nvidia/wide.h); then */
+    uint32_t row_blocks;     /* so many blocks, the first ones, are those of such rows */
     uint32_t columns[PREFILL_HEAD]; /* of the products, whose width is chosen for each step */
     /* And which chunks move before the first layer: to the parked ones, and back. held: whose activations are in its place
        since it has stopped between two layers. A kind is 1 + its fleet_class, 0: none. */
@@ -150,7 +154,8 @@ typedef struct decoder {
     int32_t *first_place; /* [experts + 1]: first position of each active expert */
     int32_t *n_active;
     /* Of a server (tasks/serve.h), else null. Activations of rows that have stopped between two layers: like h, x and
-       squares, of PARKED_ROWS rows, but x without an order of its own; with nvidia/serve_wide.h those of a chunk of each class. */
+       squares, of PARKED_ROWS rows, but x without an order of its own; with nvidia/serve_wide.h
+       those of a chunk of each class. */
     struct fleet_table *table;
     float *parked_h, *parked_squares;
     act_t *parked_x;

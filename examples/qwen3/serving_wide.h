@@ -1,5 +1,6 @@
-/* serving_wide.h: servers with long chunks or many requests (serving.h), whose steps have up to PREFILL_ROWS rows (NVIDIA, compute
-   capability 9.0a, models without experts; nvidia/serve_wide.h has the tasks).
+/* serving_wide.h: servers with long chunks or many requests (serving.h), whose steps have up to
+   PREFILL_ROWS rows (NVIDIA, compute capability 9.0a, models without experts; nvidia/serve_wide.h has
+   the tasks).
 
        embed -> [ gate -> qkv -> heads -> attend -> o -> add -> gate_up -> down -> add ] x layers
              -> choose -> lm_head -> draw -> boundary
@@ -24,11 +25,12 @@ static uint32_t wide_chunk_row(uint32_t decode_rows)
 {
     return padded(decode_rows, VECTOR);
 }
-/* A server that decodes more rows than so many has a warp for each of them and KV head in attention; with fewer, all warps of a
-   worker are faster. It does not depend on the rows of a step, and so neither do bits. */
+/* In a server that decodes more rows than so many, a warp attends for each of them and KV head; for
+   fewer rows all warps of a worker together are faster. The choice depends on the server and not on
+   the rows of a step, and so do a row's bits. */
 #define LEAST_ROW_BLOCKS 16u
-/* Rows that choose a token, at most: of requests that decode, and of one whose prompt ends. 0: such a model has none of these
-   servers. */
+/* Rows that choose a token, at most: of requests that decode, and of one whose prompt ends. 0: such a
+   model has none of these servers. */
 static uint32_t wide_decode_rows(const model *m)
 {
     return m->has_prefill && !m->config.experts &&
@@ -42,7 +44,8 @@ static uint32_t wide_chunk_rows(const model *m, uint32_t decode_rows)
     return wide_decode_rows(m) ? PREFILL_ROWS - wide_chunk_row(decode_rows) : 0;
 }
 
-/* A step without rows. *adds: as prefill_divide_steps says; *sums: floats of a row's parts, at most. */
+/* A step without rows. *adds: as prefill_divide_steps says; *sums: floats of a row's parts, at
+   most. */
 static prefill_step wide_first_step(const model *m, const decoder *d, uint32_t decode_rows,
                                     uint32_t chunk_rows, uint32_t *adds, uint64_t *sums)
 {

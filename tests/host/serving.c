@@ -113,7 +113,8 @@ static void serial(test_run *t, sim *s)
     }
     finish(t, s);
 }
-/* While a request decodes, chunks are short; before and afterwards they are as long as chunk_rows says. */
+/* While a request decodes, chunks are short; before and afterwards they are as long as chunk_rows
+   says. */
 static void beside(test_run *t, sim *s)
 {
     job *a = sim_submit(s, FLEET_REACTIVE, 1, 3);

@@ -518,8 +518,9 @@ static void make_long_kinds(stand *o, kind *kinds, serving_desc d)
     }
 }
 
-/* Where the device has a kernel for them, chunks have more rows than a step of the others, or than a tile of products, and each
-   request has what it has alone, however often a chunk stops between two layers and another one takes its place. */
+/* Where the device has a kernel for them, chunks have more rows than a step of the others, or than a
+   tile of products, and each request has what it has alone, however often a chunk stops between two
+   layers and another one takes its place. */
 static void long_chunks(test_run *t)
 {
     stand *o = stand_of(t, 0);
@@ -571,7 +572,8 @@ static void long_chunks(test_run *t)
     for (uint32_t i = 0; i < LONG_KINDS; i++) free(kinds[i].logits);
 }
 
-/* A server that decodes more requests together than a step of the other kernels has rows: each has what it has alone. */
+/* A server that decodes more requests together than a step of the other kernels has rows: each has
+   what it has alone. */
 static void many_requests(test_run *t)
 {
     stand *o = stand_of(t, 0);

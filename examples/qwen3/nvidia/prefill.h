@@ -75,8 +75,9 @@ FLEET_HOST_DEVICE uint32_t prefill_columns(const uint32_t terms)
    parts, in bytes. An H200's copies 50 KB in 1 us. */
 #define PREFILL_ITEM 200000u
 #define PREFILL_ADDING 250000u
-/* Divides a product of `rows` rows so that the worker with the most tiles has the least to copy to LDS, which takes longer than
-   to multiply it. Parts are stored and loaded again; those of the residual stream by a task that also adds it and stores it. */
+/* What the worker with the most tiles of a product of `rows` rows has to copy to LDS, in bytes, which
+   takes longer than to multiply it. Parts are stored and loaded again; those of the residual stream
+   by a task that also adds it and stores it. UINT64_MAX: it cannot be divided so. */
 FLEET_HOST_DEVICE uint64_t prefill_cost(uint32_t columns, epilogue end, uint32_t rows,
                                         uint32_t workers, uint32_t terms, prefill_division by)
 {
@@ -94,6 +95,7 @@ FLEET_HOST_DEVICE uint64_t prefill_cost(uint32_t columns, epilogue end, uint32_t
     }
     return bytes;
 }
+/* Tiles of `width` columns, with at most `wanted` parts: each has whole stages. */
 FLEET_HOST_DEVICE prefill_division prefill_parts(uint32_t k, uint32_t wanted, uint32_t width)
 {
     prefill_division by;
@@ -101,6 +103,7 @@ FLEET_HOST_DEVICE prefill_division prefill_parts(uint32_t k, uint32_t wanted, ui
     by.parts = ceil_div(k, by.part_k);
     return by;
 }
+/* The division that costs the least. A tile has parts only where all of them have a worker each. */
 FLEET_HOST_DEVICE prefill_division prefill_divide(const fleet_linear *shape, epilogue end,
                                                   uint32_t rows, uint32_t workers, uint32_t terms)
 {
@@ -116,7 +119,7 @@ FLEET_HOST_DEVICE prefill_division prefill_divide(const fleet_linear *shape, epi
         }
     return best;
 }
-/* The width with which a step of so many rows takes the least, where the parts are given. */
+/* The width that costs the least with the parts that `by` has; 0: none is possible. */
 FLEET_HOST_DEVICE uint32_t prefill_width(uint32_t columns, epilogue end, uint32_t rows,
                                          uint32_t workers, prefill_division by)
 {
@@ -421,9 +424,10 @@ FLEET_DEVICE void keep_best(const decoder *d, const float *sums, const float *sc
     }
 }
 
-/* row, column: the lane's first ones. end: of the tile's rows; rows: of a part; parts: of the product; part: which one this is. floats: where these, or what is not for
-   another epilogue, are stored; width: columns of the warpgroup; of_experts, a constant: 1: rows are sorted by expert, in so
-   many groups. */
+/* row, column: the lane's first ones. end: of the tile's rows; rows: of a part; parts: of the
+   product; part: which one this is. floats: where these, or what is not for another epilogue, are
+   stored; width: columns of the warpgroup; of_experts, a constant: 1: rows are sorted by expert, in
+   so many groups. */
 FLEET_DEVICE void prefill_epilogue(const task_args *task, const float *sums, const float *scale,
                                    uint32_t row, uint32_t column, uint32_t end, uint32_t rows,
                                    uint32_t parts, uint32_t part, float *floats,

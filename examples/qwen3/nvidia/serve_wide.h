@@ -1,14 +1,17 @@
-/* nvidia/serve_wide.h: the tasks of a server whose steps have up to PREFILL_ROWS rows, of which up to PREFILL_TILE_ROWS decode:
-   those of the kernel that takes prompts (prefill.h in this folder), and what tasks/serve.h has for steps of MAX_ROWS rows.
+/* nvidia/serve_wide.h: the tasks of a server whose steps have up to PREFILL_ROWS rows, of which fewer
+   than PREFILL_TILE_ROWS decode: those of the kernel that takes prompts (prefill.h in this folder),
+   and what tasks/serve.h has for steps of MAX_ROWS rows.
 
-   Rows       Decode rows begin at row 0, and the chunk at chunk_row, wherever the other group is: a group that stops between
-              two layers, or goes on, need not move. A layer has the rows from `begin` to `rows`; rows between the groups
-              have no sequence: they are computed, and their results are ignored. Rows that choose a token are copied to a tile of
-              their own, from head_row on: there row n is that of sequence n.
-   Parking    Decode rows stay where they are until they go on, since no others run before. So does a chunk, until one of another
-              class takes its place: before the first layer of that step, all workers park it, and get back one that goes on.
-   Order      Products have the same parts in all steps, whatever the width of their tiles, and attention adds in an order of
-              positions alone: a row has the same bits in all steps. */
+   Rows       Decode rows begin at row 0, and the chunk at chunk_row, wherever the other group is: a
+              group that stops between two layers, or goes on, need not move. A layer has the rows
+              from `begin` to `rows`; rows between the groups have no sequence: they are computed,
+              and their results are ignored. Rows that choose a token are copied to a tile of their
+              own, from head_row on: there row n is that of sequence n.
+   Parking    Decode rows stay where they are until they go on, since no others run before. So does
+              a chunk, until one of another class takes its place: before the first layer of that
+              step, all workers park it, and get back one that goes on.
+   Order      Products have the same parts in all steps, whatever the width of their tiles, and
+              attention adds in an order of positions alone: a row has the same bits in all steps. */
 #ifndef QWEN3_NVIDIA_SERVE_WIDE_H
 #define QWEN3_NVIDIA_SERVE_WIDE_H
 
@@ -26,8 +29,9 @@ FLEET_HOST_DEVICE prefill_division head_division(uint32_t k)
 {
     return prefill_parts(k, 1, HEAD_COLUMNS);
 }
-/* The parts of a product in all steps: those with which steps of few rows and of many together lose the least; of few ones there
-   are more. Its width is chosen for each step. */
+/* The parts of a product in all steps. Each number of parts costs steps of few rows and steps of many
+   rows some multiple of what the best number costs them; this one has the least sum of both, where
+   few rows count twice, since more steps have few. The width is chosen for each step. */
 #define SERVED_FEW 16u
 #define SERVED_MANY 512u
 #define FEW_TO_MANY 2.0f
@@ -115,9 +119,9 @@ FLEET_DEVICE prefill_block tile_block(const decoder *d, batch *b, uint32_t decod
     return block;
 }
 
-/* Lays out the rows that the batch has in a layer, and their blocks, those with the most keys first; apart those of rows that
-   decode, where a warp has each. By all threads; the batch is
-   in LDS. */
+/* Lays out the rows that the batch has in a layer, and their blocks, those with the most keys first.
+   Where a warp attends for a row that decodes, the blocks of such rows come before those of the
+   chunk. By all threads; the batch is in LDS. */
 FLEET_DEVICE void arrange_tile(const fleet_ctx *ctx, const decoder *d, const ending_lds *l,
                                const fleet_batch *from, uint32_t layer)
 {
@@ -245,7 +249,8 @@ FLEET_TILE(attend_served, task_args)
 
 /* ---- the end of a step ---- */
 
-/* Copies the rows that choose a token to where lm_head reads them: a warp has EMBEDDED columns of a row. */
+/* Copies the rows that choose a token to where lm_head reads them: a warp has EMBEDDED columns of a
+   row. */
 FLEET_TILE(choose_wide, task_args)
 {
     const decoder *d = &args->d;

@@ -34,14 +34,16 @@ FLEET_DEVICE const prefill_step *prefill_step_of(const fleet_ctx *ctx, const dec
     return d->prefill + (d->prefill_stays ? 0 : ctx->step);
 }
 
-/* The end of the rows from `row` on that are in one tile: tiles begin at multiples of PREFILL_TILE_ROWS. */
+/* The end of the rows from `row` on that are in one tile: tiles begin at multiples of
+   PREFILL_TILE_ROWS. */
 FLEET_DEVICE uint32_t prefill_tile_end(uint32_t row, uint32_t rows)
 {
     const uint32_t end = (row / PREFILL_TILE_ROWS + 1) * PREFILL_TILE_ROWS;
     return end < rows ? end : rows;
 }
-/* The work items of a product of the rows from `begin` on, where the first tile begins. Item i is part i % parts of tile
-   i / parts; tile t has rows t % across and columns t / across, so that workers that run at the same time share weights. */
+/* The work items of a product of the rows from `begin` on, where the first tile begins. Item i is part
+   i % parts of tile i / parts; tile t has rows t % across and columns t / across, so that workers that
+   run at the same time share weights. */
 typedef struct prefill_items {
     uint32_t begin, across, parts, part_k, items;
 } prefill_items;
