@@ -30,8 +30,12 @@ typedef char kernels_fit_in_lds[STATIC_LDS_BYTES + FLEET_PIPELINE_BYTES(task_arg
                                         STATIC_LDS_BYTES + PREFILL_LDS_BYTES <= (227u << 10)
                                     ? 1
                                     : -1];
-#define EXPERTS_KERNEL FLEET_KERNEL_OF(decode_experts)
-#define LARGE_M_KERNEL FLEET_KERNEL_OF(decode_large_m)
+static inline fleet_kernel static_kernel(const model *m)
+{
+    return m->config.experts ? FLEET_KERNEL_OF(decode_experts)
+           : m->large_m      ? FLEET_KERNEL_OF(decode_large_m)
+                             : FLEET_KERNEL_OF(decode_static);
+}
 FLEET_KERNEL(prefill, prefill_set, PREFILL_THREADS)
 {
     FLEET_STATIC_WORKER_LOOP(prefill_set);
@@ -49,25 +53,28 @@ FLEET_KERNEL(decode_static, task_args, THREADS)
 {
     FLEET_STATIC_WORKER_LOOP(task_args);
 }
-#define EXPERTS_KERNEL FLEET_KERNEL_OF(decode_static)
-#define LARGE_M_KERNEL FLEET_KERNEL_OF(decode_static)
+static inline fleet_kernel static_kernel(const model *m)
+{
+    FLEET_UNUSED(m);
+    return FLEET_KERNEL_OF(decode_static);
+}
 FLEET_KERNEL(prefill, prefill_set, PREFILL_THREADS)
 {
     FLEET_STATIC_WORKER_LOOP(prefill_set);
+}
+#else
+/* The CPU has no registers to save. */
+static inline fleet_kernel static_kernel(const model *m)
+{
+    FLEET_UNUSED(m);
+    return FLEET_KERNEL_OF(decode);
 }
 #endif
 
 /* The kernel for a schedule and a model. All kernels have the same ring. */
 static inline fleet_kernel decode_kernel(fleet_schedule schedule, const model *m)
 {
-#if !defined(FLEET_HOST) /* the CPU has no registers to save */
-    if (schedule == FLEET_SCHEDULE_STATIC)
-        return m->config.experts ? EXPERTS_KERNEL
-               : m->large_m      ? LARGE_M_KERNEL
-                                 : FLEET_KERNEL_OF(decode_static);
-#endif
-    FLEET_UNUSED(schedule), FLEET_UNUSED(m);
-    return FLEET_KERNEL_OF(decode);
+    return schedule == FLEET_SCHEDULE_STATIC ? static_kernel(m) : FLEET_KERNEL_OF(decode);
 }
 
 #endif /* QWEN3_KERNELS_H */
