@@ -7,9 +7,10 @@
        on others:      fleet_server_submit(&s.server, ...), with request_words (tasks/serve.h); fleet_server_poll, _release
        serving_free(&s);
 
-   A request has the same tokens, and the same bits of logits, whatever is decoded beside it: KV splits have a given size,
-   and a step has no more rows than products add in the same order (serving_rows). A server whose chunks are longer, or which decodes
-   more requests, has another kernel where there is one (serving_wide.h), and other bits, but again the same whatever is beside a
+   A request has the same tokens, and the same bits of logits, whatever is decoded beside it: KV
+   splits have a given size, and a step has no more rows than products add in the same order
+   (serving_rows). A server whose chunks are longer, or which decodes more requests, has another
+   kernel where there is one (serving_wide.h), and other bits, but again the same whatever is beside a
    request. */
 #ifndef QWEN3_SERVING_H
 #define QWEN3_SERVING_H
@@ -198,7 +199,7 @@ static int serving_begin(serving *s, const model *m, const serving_desc *desc)
     wide_rows = wide_chunk_rows(m, d->decode_rows);
     if (!d->chunk_rows)
         d->chunk_rows = d->decode_rows <= narrow ? rows - d->decode_rows : WIDE_CHUNK_ROWS;
-    s->is_wide = d->decode_rows + d->chunk_rows > rows;
+    s->is_wide = d->decode_rows > narrow || d->decode_rows + d->chunk_rows > rows;
     /* A step has a row for each request that decodes, and for one whose prompt ends. */
     if (s->is_wide && d->decode_rows == wide_decode_rows(m)) d->decode_rows--;
     if (s->is_wide && d->chunk_rows > wide_rows)
