@@ -484,13 +484,14 @@ static int measure_first(bench *b)
     return b->bad;
 }
 
-/* As many clients as --clients says, each with one request at a time, four times, of the same length. */
+/* As many clients as --clients says, each with one request at a time, four times, of the same
+   length. Where a request has not all its tokens, there is no figure. */
 static int measure_clients(bench *b)
 {
     const uint32_t all = 4 * b->o.clients;
     double *first = (double *)malloc(all * sizeof *first),
            *each = (double *)malloc(all * sizeof *each);
-    uint32_t next = 0, ended = 0;
+    uint32_t next = 0, ended = 0, whole = 1;
     double began, took;
     figures f, e;
     if (!first || !each || all > MOST || open_server(b, FLEET_POLICY_AGENT, b->o.batch)) return -1;
@@ -510,19 +511,23 @@ static int measure_clients(bench *b)
     took = now() - began;
     for (uint32_t i = 0; i < all; i++) {
         const record *r = &b->records[i];
+        whole &= r->n == b->o.answer;
         first[i] = r->first - r->submitted;
         each[i] =
             (double)(r->latest - r->sent) * FLEETI_CLOCK_NS * 1e-9 / (r->n > 1 ? r->n - 1 : 1);
     }
     f = figures_of(first, all), e = figures_of(each, all);
-    printf("clients\t%u\t%u\t%u\t%.0f\t%.1f\t%.1f\t%.2f\t%.2f\n", b->o.clients, b->o.prompt,
-           b->o.answer, all * b->o.answer / took, 1e3 * f.mean, 1e3 * f.p99, 1e3 * e.mean,
-           1e3 * e.p99);
+    if (whole)
+        printf("clients\t%u\t%u\t%u\t%.0f\t%.1f\t%.1f\t%.2f\t%.2f\n", b->o.clients, b->o.prompt,
+               b->o.answer, all * b->o.answer / took, 1e3 * f.mean, 1e3 * f.p99, 1e3 * e.mean,
+               1e3 * e.p99);
+    else
+        fprintf(stderr, "serving: not all clients have got their answers\n");
     fflush(stdout);
     free(first);
     free(each);
     close_server(b);
-    return b->bad;
+    return b->bad || !whole;
 }
 
 static void fill_trace(bench *b, double reactive, double proactive, double seconds, uint64_t seed)
@@ -588,6 +593,10 @@ static int measure_all(bench *b)
     double rate = 0;
     if (wants(b, "decode") && measure_decode(b)) return -1;
     if (wants(b, "first") && measure_first(b)) return -1;
+    if (wants(b, "clients") && b->o.prompt + b->o.answer > b->o.context) {
+        fprintf(stderr, "serving: --context has no room for --prompt and --answer\n");
+        return -1;
+    }
     if (wants(b, "clients") && measure_clients(b)) return -1;
     if (wants(b, "load") || wants(b, "growth")) {
         if (open_server(b, FLEET_POLICY_AGENT, b->o.batch)) return -1;
@@ -635,6 +644,17 @@ static int load(bench *b)
 
 static int read_options(options *o, int argc, char **argv)
 {
+    const struct {
+        const char *name;
+        uint32_t *number;
+        double *seconds;
+    } known[] = {{"--seconds", NULL, &o->seconds}, {"--shorten", NULL, &o->shorten},
+                 {"--batch", &o->batch, NULL},     {"--context", &o->context, NULL},
+                 {"--seed", &o->seed, NULL},       {"--mixed", &o->mixed, NULL},
+                 {"--chunk", &o->chunk, NULL},     {"--beside", &o->beside, NULL},
+                 {"--clients", &o->clients, NULL}, {"--prompt", &o->prompt, NULL},
+                 {"--answer", &o->answer, NULL}};
+    const uint32_t n = sizeof known / sizeof *known;
     o->batch = 16, o->context = 4096, o->seed = 1, o->seconds = 15, o->shorten = 30;
     o->clients = 16, o->prompt = 200, o->answer = 100;
     for (int i = 1; i < argc; i++) {
@@ -646,31 +666,11 @@ static int read_options(options *o, int argc, char **argv)
             o->only = argv[++i];
         } else {
             const double x = i + 1 < argc ? atof(argv[i + 1]) : 0;
-            if (!(x > 0)) return -1;
-            if (!strcmp(argv[i], "--seconds"))
-                o->seconds = x;
-            else if (!strcmp(argv[i], "--shorten"))
-                o->shorten = x;
-            else if (!strcmp(argv[i], "--batch"))
-                o->batch = (uint32_t)x;
-            else if (!strcmp(argv[i], "--context"))
-                o->context = (uint32_t)x;
-            else if (!strcmp(argv[i], "--seed"))
-                o->seed = (uint32_t)x;
-            else if (!strcmp(argv[i], "--mixed"))
-                o->mixed = (uint32_t)x;
-            else if (!strcmp(argv[i], "--chunk"))
-                o->chunk = (uint32_t)x;
-            else if (!strcmp(argv[i], "--beside"))
-                o->beside = (uint32_t)x;
-            else if (!strcmp(argv[i], "--clients"))
-                o->clients = (uint32_t)x;
-            else if (!strcmp(argv[i], "--prompt"))
-                o->prompt = (uint32_t)x;
-            else if (!strcmp(argv[i], "--answer"))
-                o->answer = (uint32_t)x;
-            else
-                return -1;
+            uint32_t k = 0;
+            while (k < n && strcmp(argv[i], known[k].name)) k++;
+            if (!(x > 0) || k == n) return -1;
+            if (known[k].number) *known[k].number = (uint32_t)x;
+            if (known[k].seconds) *known[k].seconds = x;
             i++;
         }
     }
