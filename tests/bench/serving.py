@@ -69,8 +69,8 @@ def tables(name, figures):
         if cells[0] == "first":
             print(f"\nFirst token of {cells[1]} tokens, one such request at a time: mean {cells[2]} ms, longest {cells[3]} ms.")
         if cells[0] == "clients":
-            print(f"{cells[1]} clients, prompts of {cells[2]} and answers of {cells[3]} tokens: {cells[4]} tokens a second; "
-                  f"first token {cells[5]} ms (p99 {cells[6]}), per token {cells[7]} ms (p99 {cells[8]}).\n")
+            print(f"\n{cells[1]} clients, prompts of {cells[2]} and answers of {cells[3]} tokens: {cells[4]} tokens a second; "
+                  f"first token {cells[5]} ms (p99 {cells[6]}), per token {cells[7]} ms (p99 {cells[8]}).")
         if cells[0] == "pending":
             print(f"\n{cells[1]}: pending time of {cells[2]} reactive requests, one at a time, under proactive load: mean {cells[3]} us, "
                   f"p99 {cells[4]} us, longest {cells[5]} us.")
