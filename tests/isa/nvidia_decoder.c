@@ -144,7 +144,7 @@ PATH(wide_attend_item)(fleet_ctx ctx, task_args task, page_copies c, uint32_t i)
 {
     const fleet_ctx lds = in_lds(ctx);
     kv_t *stages = (kv_t *)lds.lds;
-    wide_attend_item(&lds, &task, &c, i, stages, stages + 3 * KV_BLOCK_VALUES, 1);
+    wide_attend_item(&lds, &task, &c, i, stages, stages + 3 * KV_BLOCK_VALUES, 1, 8);
 }
 
 /* ---- whole tiles ---- */
