@@ -132,10 +132,12 @@ typedef struct tile_block {
 #define LINE_WEIGHTS 32u                                                /* of a cache line */
 #define PREFETCHED_WEIGHTS ((size_t)MAX_PANEL_TILES * BLOCK_K * TILE_N) /* 4 KB */
 
-SPECIALIZED void prefetch_block(const bf16 *from, size_t tile_step, const uint32_t tiles)
+/* Of VECTOR k's. */
+SPECIALIZED void prefetch_weights(const bf16 *from, size_t tile_step, const uint32_t tiles)
 {
+    UNROLLED
     for (uint32_t t = 0; t < tiles; t++)
-        for (uint32_t line = 0; line < BLOCK_K * TILE_N; line += LINE_WEIGHTS)
+        for (uint32_t line = 0; line < VECTOR * TILE_N; line += LINE_WEIGHTS)
             __builtin_prefetch(from + t * tile_step + line);
 }
 
@@ -162,8 +164,9 @@ SPECIALIZED void multiply_rows(const tile_block *w, const row_block *b, const ui
     }
     for (uint32_t i = w->first; i < w->end; i++) {
         const bf16 *block = w->weights + i * w->step;
-        if (w->prefetched) prefetch_block(block + w->prefetched, w->tile_step, tiles);
         for (uint32_t k = 0; k < BLOCK_K; k += VECTOR, at += VECTOR * ACT_ROWS) {
+            if (w->prefetched)
+                prefetch_weights(block + w->prefetched + k * TILE_N, w->tile_step, tiles);
             UNROLLED
             for (uint32_t j = 0; j < VECTOR; j += 2) {
                 const bf16 *pairs = block + (k + j) * TILE_N;
@@ -212,20 +215,19 @@ SPECIALIZED void multiply_tiles(tile_block *w, row_block *b, const bf16 *weights
 /* Blocks of a tile that all rows are multiplied by while the L1 holds them. */
 #define L1_BLOCKS 8u
 
-/* Waves share the rows. */
-FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, const bf16 *weights,
-                                   const operand *in, const linear_lds *l)
+/* The wave's share of the rows. The registers of its loops do not depend on what surrounds a call. */
+static __attribute__((noinline, unused)) void multiply_share(const fleet_ctx *ctx,
+                                                             const bf16 *weights, const operand *in,
+                                                             const linear_lds *l)
 {
     /* Tiles of experts are packed one by one. */
     const uint32_t tiles = in->panel_tiles, together = in->list ? 1 : tiles;
     const uint32_t waves = ctx->threads / fleet_wave_size();
     tile_block w;
-    FLEET_UNUSED(source);
     w.blocks = in->k / BLOCK_K;
     w.step = (size_t)together * BLOCK_K * TILE_N;
     w.tile_step = (in->list ? w.blocks : 1) * (size_t)(BLOCK_K * TILE_N);
     w.sum_step = (size_t)in->rows * TILE_N;
-    fleet_barrier(ctx); /* the sums of the last product were read */
     for (w.first = 0; w.first < w.blocks; w.first = w.end) {
         uint32_t n = 0, row = 0;
         w.end = w.blocks - w.first < L1_BLOCKS ? w.blocks : w.first + L1_BLOCKS;
@@ -244,6 +246,13 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
                 multiply_tiles(&w, &b, weights, tiles, ROW_BLOCK);
         }
     }
+}
+FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, const bf16 *weights,
+                                   const operand *in, const linear_lds *l)
+{
+    FLEET_UNUSED(source);
+    fleet_barrier(ctx); /* the sums of the last product were read */
+    multiply_share(ctx, weights, in, l);
     fleet_barrier(ctx);
     return FLEET_OK;
 }
