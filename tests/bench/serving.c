@@ -12,6 +12,8 @@
              step. The same step of the one-shot program: tests/bench/qwen3.sh. By the least and the most the scheduler
              then predicts how long an iteration takes; a line for each policy says how wrong it was
    first     a request with such a prompt at a time: time to its first token
+   alone     --clients requests of --prompt and --answer tokens at once, by the device's clock, which a simulated GPU has, too:
+             from the first batch to the last one's first token, and its time per token after that
    clients   N clients with one request each at a time, four times, all of the same length: tokens a second, and mean and
              99th percentile of the time to the first token and of the time per token, in milliseconds
    load      mixes of 1 reactive request for 2 proactive ones, at utilisations of 0.3 to 1.5 of the rate that was measured
@@ -484,6 +486,32 @@ static int measure_first(bench *b)
     return b->bad;
 }
 
+static int measure_alone(bench *b)
+{
+    uint64_t begun = UINT64_MAX;
+    const record *last = b->records;
+    if (open_server(b, FLEET_POLICY_AGENT, b->o.batch)) return -1;
+    b->n = b->o.clients;
+    memset(b->records, 0, b->n * sizeof *b->records);
+    for (uint32_t i = 0; i < b->n; i++) {
+        b->records[i].a.priority = FLEET_REACTIVE, b->records[i].a.due = 1e-9 * i;
+        b->records[i].a.prompt = b->o.prompt, b->records[i].a.tokens = b->o.answer;
+    }
+    run(b, 3600);
+    for (uint32_t i = 0; i < b->n; i++) {
+        if (b->records[i].begun < begun) begun = b->records[i].begun;
+        if (b->records[i].sent > last->sent) last = &b->records[i];
+    }
+    printf("alone\t%u\t%u\t%.1f\t%.1f\n", b->n, b->o.prompt,
+           (double)(last->sent - begun) * FLEETI_CLOCK_NS * 1e-3,
+           last->n > 1 ? (double)(last->latest - last->sent) * FLEETI_CLOCK_NS * 1e-3 /
+                             (last->n - 1)
+                       : 0);
+    fflush(stdout);
+    close_server(b);
+    return b->bad;
+}
+
 /* As many clients as --clients says, each with one request at a time, four times, of the same
    length. Where a request has not all its tokens, there is no figure. */
 static int measure_clients(bench *b)
@@ -593,10 +621,11 @@ static int measure_all(bench *b)
     double rate = 0;
     if (wants(b, "decode") && measure_decode(b)) return -1;
     if (wants(b, "first") && measure_first(b)) return -1;
-    if (wants(b, "clients") && b->o.prompt + b->o.answer > b->o.context) {
+    if ((wants(b, "clients") || wants(b, "alone")) && b->o.prompt + b->o.answer > b->o.context) {
         fprintf(stderr, "serving: --context has no room for --prompt and --answer\n");
         return -1;
     }
+    if (wants(b, "alone") && measure_alone(b)) return -1;
     if (wants(b, "clients") && measure_clients(b)) return -1;
     if (wants(b, "load") || wants(b, "growth")) {
         if (open_server(b, FLEET_POLICY_AGENT, b->o.batch)) return -1;
