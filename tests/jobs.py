@@ -492,7 +492,7 @@ def qwen3(t: Table) -> None:
                     [compiler, *(CPP17 if "++" in compiler else C11), *how, *t.flags, "-Itests", path],
                     roots=[path])
     # Each header alone; those of the GPUs' backends are their compilers' affair.
-    of_gpus = ("backend_amd", "backend_nvidia", "tasks/attention", "tasks/prefill")
+    of_gpus = ("backend_amd", "backend_nvidia", "tasks/attention", "tasks/prefill", "tasks/serve_wide")
     for path in files("examples/qwen3/*.h", "examples/qwen3/host/*.h", "examples/qwen3/tasks/*.h"):
         if path[len("examples/qwen3/"):-len(".h")] not in of_gpus:
             t.check(f"alone/{stem(path)}", ["gcc", *C11, *t.flags, "-fsyntax-only", "-x", "c", path], roots=[path])
@@ -578,6 +578,9 @@ def hip(t: Table) -> None:
         t.program(folder, shell("hip_decoder", folder), **of_decoder)
         t.program(f"{folder}-prompts", shell("hip_prompts", folder), **of_decoder)
     t.program("prompts-of-chiplets", shell("hip_prompts_of_chiplets"), **{**of_decoder, **in_turn(2)})
+    t.program("served", shell("hip_served"), roots=["tests/qwen3/serving.c"],
+              **{**sim, "needs": ["objects/hip"]}, thirds="" if t.hip_gpu else "servers", alone=t.hip_gpu)
+    t.program("many-sequences", shell("hip_many_sequences"), **{**of_decoder, **in_turn(1)})
     for turn, path in enumerate(gpu_files(), 1):
         t.program(stem(path), shell("hip_seeds", path, stem(path)), **{**sim, "needs": [f"hip/build/{stem(path)}"]},
                   roots=[path], env={"RUNS": hip_runs(path)}, alone=t.hip_gpu, **in_turn(turn))

@@ -333,6 +333,35 @@ END
         echo "FAIL tokens: ${tokens[0]//$'\n'/ }, and on all chiplets ${tokens[1]//$'\n'/ }"
     fi
 }
+# The decoder's servers, by thirds: the usual one, and those of the kernel that takes prompts.
+hip_served() {
+    local name settings n=0
+    hip_cc "${hip_flags[@]}" -Xarch_host -O0 "${warnings[@]}" --offload-arch=gfx942 ${hip_runtime:+-DQUICK} -Itests \
+        tests/qwen3/serving.c -o "$out/serving" "${qwen3_libraries[@]}" || return
+    for name in dense_checkpoint long_chunks many_requests; do
+        n=$((n + 1))
+        [ -z "$hip_runtime" ] || in_turn $n || continue
+        settings=$(RUNS=6 hip_settings tests/qwen3/serving.c | sed -n "${n}p")
+        # shellcheck disable=SC2086
+        hip_program $settings AMDSIM_XCDS=2 AMDSIM_CUS=3 "$out/serving" "$name"
+    done
+}
+# More sequences than steps of the other kernel have rows: the same tokens as when they decode in rounds.
+hip_many_sequences() {
+    local prompts="1,2,3,4,5,6,7,8,9,10,11;7,8;$(seq -s, 9 30);5;100,101,102" schedule log tokens=()
+    for schedule in static unaware; do
+        log=$(hip_program AMDSIM_XCDS=2 AMDSIM_CUS=4 AMDSIM_STATS=1 "$out/qwen3" tests/fixtures/qwen3-tiny --batch 70 \
+            --prompt-ids "$prompts" --steps 4 --ignore-eos --schedule "$schedule" 2>&1)
+        tokens+=("$(grep '^tokens: ' <<<"$log")")
+        case $hip_runtime:$schedule in :* | *:unaware) continue ;; esac
+        ! grep -q '^amdsim: .*_ZL6decode' <<<"$log" || echo "FAIL kernel: they decoded in rounds"
+    done
+    if [ "$(grep -c '^tokens: ' <<<"${tokens[0]}")" = 70 ] && [ "${tokens[0]}" = "${tokens[1]}" ]; then
+        echo "pass tokens"
+    else
+        echo "FAIL tokens: ${tokens[0]//$'\n'/ }, and in rounds ${tokens[1]//$'\n'/ }"
+    fi
+}
 # Runs a command; the simulator must tell of a launch of that kernel, which models with experts do not have.
 hip_prompts_taken() { # CHECKPOINT COMMAND...
     local log rc=0

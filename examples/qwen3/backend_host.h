@@ -216,9 +216,8 @@ SPECIALIZED void multiply_tiles(tile_block *w, row_block *b, const bf16 *weights
 #define L1_BLOCKS 8u
 
 /* The wave's share of the rows. The registers of its loops do not depend on what surrounds a call. */
-static __attribute__((noinline, unused)) void multiply_share(const fleet_ctx *ctx,
-                                                             const bf16 *weights, const operand *in,
-                                                             const linear_lds *l)
+static __attribute__((noinline, unused)) void
+multiply_share(const fleet_ctx *ctx, const bf16 *weights, const operand *in, const linear_lds *l)
 {
     /* Tiles of experts are packed one by one. */
     const uint32_t tiles = in->panel_tiles, together = in->list ? 1 : tiles;

@@ -9,9 +9,6 @@
 #define OUTLINED NOINLINE_DEVICE
 #define SAME_ORDER_ROWS (MAX_ROW_GROUPS * FRAGMENT_ROWS)
 
-typedef struct __attribute__((aligned(8))) act4 {
-    act_t value[4];
-} act4;
 FLEET_DEVICE void store_act4(act_t *to, const act_t *values)
 {
     act4 together;

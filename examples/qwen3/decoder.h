@@ -72,7 +72,7 @@ typedef struct prefill_step {
     uint32_t blocks, first_block; /* likewise in prefill_blocks */
     uint32_t ends, first_end;     /* likewise in prefill_ends: the prompts that end in it */
     prefill_division division[PREFILL_PRODUCTS];
-    /* Of a server's steps (nvidia/serve_wide.h), else 0 */
+    /* Of a server's steps (tasks/serve_wide.h), else 0 */
     uint32_t begin;          /* the rows of this layer begin here, and end at `rows` */
     uint32_t chunk_row;      /* where the chunk's rows begin, */
     uint32_t chunk_room;     /* and how many it has at most */
@@ -154,7 +154,7 @@ typedef struct decoder {
     int32_t *first_place; /* [experts + 1]: first position of each active expert */
     int32_t *n_active;
     /* Of a server (tasks/serve.h), else null. Activations of rows that have stopped between two layers: like h, x and
-       squares, of PARKED_ROWS rows, but x without an order of its own; with nvidia/serve_wide.h
+       squares, of PARKED_ROWS rows, but x without an order of its own; with tasks/serve_wide.h
        those of a chunk of each class. */
     struct fleet_table *table;
     float *parked_h, *parked_squares;

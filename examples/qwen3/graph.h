@@ -48,8 +48,8 @@ static void append_experts(chain *c, const model_layer *l, uint32_t i, const flo
 {
     const decoder *d = c->d;
     const uint32_t ffn = c->m->expert_ffn, pairs = MAX_ROWS * d->top_k;
-    const uint32_t route = d->table ? (uint32_t)served_route : (uint32_t)task_args_route,
-                   down = d->table ? (uint32_t)served_expert_down : (uint32_t)task_args_expert_down;
+    const uint32_t route = d->table ? SERVED(route) : (uint32_t)task_args_route,
+                   down = d->table ? SERVED(expert_down) : (uint32_t)task_args_expert_down;
     const layout ups = single_layout_of(2 * ffn, d->hidden),
                  downs = single_layout_of(d->hidden, ffn);
     task_args *task = append_linear(c, "router", i, l->router, d->x, d->experts, d->hidden);
@@ -82,7 +82,7 @@ static void append_tokens(chain *c)
 #endif
     if (d->sampling) append_task(c, "draw", NO_LAYER, task_args_draw, FLEET_LEVEL_DEVICE);
     if (d->table) {
-        append_control(c, "boundary", NO_LAYER, served_boundary);
+        append_control(c, "boundary", NO_LAYER, SERVED(boundary));
         fleet_symbol_writer(c->g, c->live, c->last);
         return;
     }
@@ -106,7 +106,7 @@ static fleet_graph *decoder_graph(const model *m, const decoder *d, task_args *t
         for (uint32_t i = 0; i < layers; i++) {
             const model_layer *l = &m->layers[i];
             const float *next_norm = i + 1 < layers ? l[1].input_norm : m->norm;
-            if (d->table && i) append_gate(&c, i, served_gate);
+            if (d->table && i) append_gate(&c, i, SERVED(gate));
             append_attention(&c, l, i, d->cache + layer_cache_size(d) * i);
             if (l->sparse)
                 append_experts(&c, l, i, next_norm);

@@ -1,4 +1,5 @@
-/* kernels.h: the kernels of a session (session.h); those of a server are in serving.h. */
+/* kernels.h: the kernels of a session (session.h), which on the CPU and on AMD GPUs a server has, too; NVIDIA's
+   of a server are in serving.h and serving_wide.h. */
 #ifndef QWEN3_KERNELS_H
 #define QWEN3_KERNELS_H
 
@@ -48,26 +49,22 @@ FLEET_KERNEL(prefill_experts, prefill_expert_set, PREFILL_THREADS)
 {
     FLEET_STATIC_WORKER_LOOP(prefill_expert_set);
 }
-#elif defined(FLEET_HIP)
-FLEET_KERNEL(decode_static, task_args, THREADS)
-{
-    FLEET_STATIC_WORKER_LOOP(task_args);
-}
-static inline fleet_kernel static_kernel(const model *m)
-{
-    FLEET_UNUSED(m);
-    return FLEET_KERNEL_OF(decode_static);
-}
-FLEET_KERNEL(prefill, prefill_set, PREFILL_THREADS)
-{
-    FLEET_STATIC_WORKER_LOOP(prefill_set);
-}
 #else
-/* The CPU has no registers to save. */
+/* Registers suffice for all schedules. */
 static inline fleet_kernel static_kernel(const model *m)
 {
     FLEET_UNUSED(m);
     return FLEET_KERNEL_OF(decode);
+}
+#endif
+#if defined(FLEET_HIP)
+FLEET_KERNEL(prefill, prefill_set, PREFILL_THREADS)
+{
+    FLEET_STATIC_WORKER_LOOP(prefill_set);
+}
+FLEET_KERNEL(decode_wide, wide_set, PREFILL_THREADS)
+{
+    FLEET_STATIC_WORKER_LOOP(wide_set);
 }
 #endif
 

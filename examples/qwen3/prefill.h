@@ -13,7 +13,7 @@
    It is the first step of all sequences, but for its layers. The bits of a row depend on how many rows its step has, but not on
    the other rows.
 
-   More sequences than MAX_ROWS decode in such a kernel, too (nvidia/wide.h), where there are no logits to be kept or drawn from.
+   More sequences than MAX_ROWS decode in such a kernel, too (tasks/wide.h), where there are no logits to be kept or drawn from.
    A step has a row of each running sequence, and the last tokens of the prompts are left to the first one:
 
        embed -> [ qkv -> attend -> o -> add -> gate_up -> down -> add ] x layers -> lm_head -> next */
@@ -37,8 +37,8 @@ typedef struct prefill_stage {
 typedef struct prefill_run {
     uint32_t max_rows; /* of a step; 0: the launch that decodes takes the prompts */
     uint32_t rows, steps;
-    uint32_t is_wide;              /* 1: the launch that decodes is one of decode_wide */
-    decoder d, wide;               /* of the steps, and of that launch */
+    uint32_t is_wide; /* 1: the launch that decodes has steps of all sequences (tasks/wide.h) */
+    decoder d, wide;  /* of the steps, and of that launch */
     prefill_stage prompts, tokens; /* the steps, and the launch of the first tokens */
 } prefill_run;
 
@@ -52,7 +52,7 @@ static uint32_t prefill_tokens(batch *all, uint32_t sequences)
     return n;
 }
 
-/* ---- models with experts, and more sequences than MAX_ROWS: on NVIDIA GPUs alone ---- */
+/* ---- what differs between platforms; models with experts are NVIDIA's alone ---- */
 
 #if defined(FLEET_CUDA)
 #define PREFILL_EXPERTS_KERNEL FLEET_KERNEL_OF(prefill_experts)
@@ -74,15 +74,13 @@ static void expert_buffers(decoder *d, device_memory *mem, uint64_t places)
     d->prefill_routes = memory_get(mem, "prompts", prefill_routes_bytes(d->top_k, d->experts));
 }
 
-/* 1: so many sequences decode by decode_wide, whose attention has the queries of a row and a KV head in one fragment. */
-static uint32_t is_wide(const model *m, const prefill_run *p, uint32_t sequences)
-{
-    return p->max_rows && !m->config.experts && sequences > MAX_ROWS &&
-           sequences <= PREFILL_TILE_ROWS && m->config.heads / m->config.kv_heads <= FRAGMENT_ROWS;
-}
+/* Of launches that decode by steps of more rows than MAX_ROWS: attention has the queries of a row and a KV head in one
+   fragment. */
+#define MOST_WIDE_GROUP FRAGMENT_ROWS
 #elif defined(FLEET_HIP)
 #define PREFILL_EXPERTS_KERNEL FLEET_KERNEL_OF(prefill)
 #define PREFILL_EXPERT_ROWS PREFILL_ROWS
+#define MOST_WIDE_GROUP PREFILL_QUERIES
 static uint64_t most_places(const decoder *d, uint32_t rows)
 {
     FLEET_UNUSED(d), FLEET_UNUSED(rows);
@@ -97,15 +95,19 @@ static void expert_buffers(decoder *d, device_memory *mem, uint64_t places)
 {
     FLEET_UNUSED(d), FLEET_UNUSED(mem), FLEET_UNUSED(places);
 }
-static void wide_best_buffers(decoder *d, device_memory *mem)
-{
-    FLEET_UNUSED(d), FLEET_UNUSED(mem);
-}
 #endif
 
 /* ---- memory and work ---- */
 
 #if !defined(FLEET_HOST)
+/* 1: so many sequences decode in one step (tasks/wide.h). */
+static uint32_t is_wide(const model *m, const prefill_run *p, uint32_t sequences)
+{
+    return p->max_rows && !m->config.experts && sequences > MAX_ROWS &&
+           sequences <= PREFILL_TILE_ROWS &&
+           m->config.heads / m->config.kv_heads <= MOST_WIDE_GROUP;
+}
+
 /* Memory for the activations of max_rows rows, and the last ones of `sequences` prompts; d: the session's. */
 static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d, const model *m,
                             uint32_t sequences)
@@ -195,7 +197,7 @@ static int later_keys(const void *a, const void *b)
     return x->row < y->row ? -1 : x->row > y->row;
 }
 
-/* Lays out the prompts of `all` from their positions on, without their last tokens where decode_wide follows, and moves all positions
+/* Lays out the prompts of `all` from their positions on, without their last tokens where steps of all sequences follow, and moves all positions
    to the last tokens, from which the first ones are generated. Pages that a prompt shares with an earlier one are those of rows before its
    own, which are there even in the same step, since all keys of a layer are stored before it attends. tokens: [sequences][line]. 0, or
    -1: no memory is left. */
@@ -251,10 +253,8 @@ static int prefill_lay_out(prefill_layout *l, const prefill_run *p, batch *all, 
     return 0;
 }
 
-/* ---- decode_wide ---- */
+/* ---- more sequences than MAX_ROWS ---- */
 
-#if defined(FLEET_CUDA)
-/* The graph of decode_wide. */
 static fleet_graph *wide_graph(const model *m, const decoder *d, task_args *tasks)
 {
     const layout head = layout_of(m, m->head_columns, d->hidden);
@@ -264,15 +264,15 @@ static fleet_graph *wide_graph(const model *m, const decoder *d, task_args *task
     c.m = m, c.d = d, c.tasks = tasks, c.g = fleet_graph_create(NULL);
     if (!c.g) return NULL;
     append_prefill_layers(&c);
-    task =
-        append_product(&c, "lm_head", NO_LAYER, wide_set_wide_head, m->head, &head, d->x, MAX_ROWS);
+    task = append_product(&c, "lm_head", NO_LAYER, HEAD_WIDE, m->head, &head, d->x, MAX_ROWS);
     task->epilogue = EPILOGUE_ARGMAX, task->product = PREFILL_HEAD;
-    append_task(&c, "next", NO_LAYER, wide_set_wide_next, FLEET_LEVEL_CU)->shape = task->shape;
+    append_task(&c, "next", NO_LAYER, WIDE(wide_next), FLEET_LEVEL_CU)->shape = task->shape;
     fleet_event_external(c.g, c.before, FLEET_EXTERNAL_WAITS, 0, FLEET_SCOPE_SYSTEM);
+    load_weights_ahead(&c);
     return c.g;
 }
 
-/* Lays out the first step of decode_wide, by position, so that its order stays that of the keys. */
+/* Lays out the first such step, by position, so that its order stays that of the keys. */
 static int more_keys(const void *a, const void *b)
 {
     const token_row *x = (const token_row *)a, *y = (const token_row *)b;
@@ -307,7 +307,7 @@ static void wide_lay_out(const prefill_run *p, device_memory *mem, const model *
         (prefill_block *)memory_copy(mem, "steps", blocks, sequences * sizeof *blocks);
 }
 
-/* Plans the launch that decodes, if it is one of decode_wide. */
+/* Plans the launch that decodes, if its steps have all sequences. */
 static int wide_plan(const prefill_run *p, device_memory *mem, const model *m,
                      const fleet_plan_desc *desc, task_args **tasks, const task_args **device_tasks,
                      fleet_plan **plan)
@@ -321,17 +321,6 @@ static fleet_status wide_launch(fleet_state *state, const fleet_launch_desc *dec
     d.threads = PREFILL_THREADS, d.lds_bytes = PREFILL_LDS_BYTES, d.pipeline_bytes = 0;
     return fleet_launch(state, &d, FLEET_KERNEL_OF(decode_wide), device_tasks);
 }
-#else
-static void wide_lay_out(const prefill_run *p, device_memory *mem, const model *m, batch *all,
-                         uint32_t sequences, const int32_t *tokens, uint32_t line,
-                         const page_table *pages, decoder *d)
-{
-    FLEET_UNUSED(p), FLEET_UNUSED(mem), FLEET_UNUSED(m), FLEET_UNUSED(all), FLEET_UNUSED(sequences),
-        FLEET_UNUSED(tokens);
-    FLEET_UNUSED(line), FLEET_UNUSED(pages), FLEET_UNUSED(d);
-}
-#endif
-
 /* ---- launches ---- */
 
 static int prefill_fail(char *error, const char *why)
@@ -468,10 +457,7 @@ static void prefill_free(prefill_run *p)
 {
     FLEET_UNUSED(p);
 }
-#endif /* FLEET_HOST */
-
-#if !defined(FLEET_CUDA)
-/* Elsewhere more sequences than MAX_ROWS decode in rounds. */
+/* Nor has it steps of more rows than MAX_ROWS: more sequences decode in rounds. */
 static uint32_t is_wide(const model *m, const prefill_run *p, uint32_t sequences)
 {
     FLEET_UNUSED(m), FLEET_UNUSED(p), FLEET_UNUSED(sequences);
@@ -491,6 +477,6 @@ static fleet_status wide_launch(fleet_state *state, const fleet_launch_desc *dec
     FLEET_UNUSED(state), FLEET_UNUSED(decode), FLEET_UNUSED(device_tasks);
     return FLEET_ERROR_UNSUPPORTED;
 }
-#endif
+#endif /* FLEET_HOST */
 
 #endif /* QWEN3_PREFILL_H */

@@ -1,15 +1,12 @@
-/* prefill_graph.h: what the launches of prompts and of decode_wide (prefill.h) and servers with long chunks (serving_wide.h)
-   have in common: how products are divided, and the graph of the layers. On AMD GPUs that of prompts alone. */
+/* prefill_graph.h: what the launches of prompts and of many sequences (prefill.h) and servers with long chunks (serving_wide.h)
+   have in common: how products are divided, and the graph of the layers. */
 #ifndef QWEN3_PREFILL_GRAPH_H
 #define QWEN3_PREFILL_GRAPH_H
 
 #include "buffers.h"
 #include "graph.h"
 
-#if defined(FLEET_CUDA)
-#define ATTEND_WIDE wide_set_wide_attend
-#define GATE_WIDE served_wide_gate_wide
-
+#if !defined(FLEET_HOST)
 /* The largest logits of each worker of a kernel whose steps are one tile. */
 static void wide_best_buffers(decoder *d, device_memory *mem)
 {
@@ -22,6 +19,11 @@ static void wide_best_buffers(decoder *d, device_memory *mem)
         if (fleet_to_device(d->best + i * PREFILL_TILE_ROWS, none, sizeof none, NULL))
             snprintf(mem->error, ERROR_BYTES, "logits: cannot be copied to the device");
 }
+#endif
+
+#if defined(FLEET_CUDA)
+#define ATTEND_WIDE WIDE(wide_attend)
+#define HEAD_WIDE WIDE(wide_head)
 
 static prefill_division divide_expert(const fleet_linear *shape, uint32_t rows, const decoder *d)
 {
@@ -92,25 +94,25 @@ static void append_sorted_experts(chain *c, const model_layer *l, uint32_t i,
     task->floats = d->prefill_results, task->norm = next_norm;
 }
 #elif defined(FLEET_HIP)
-/* Models with experts, and steps of more sequences than MAX_ROWS, are NVIDIA's alone. */
-#define ATTEND_WIDE NO_TASK
-#define GATE_WIDE NO_TASK
+/* Models with experts are NVIDIA's alone. */
+#define ATTEND_WIDE NO_TASK /* heads and attention are those of prompts */
+#define HEAD_WIDE WIDE(head_wide)
 static prefill_division divide_expert(const fleet_linear *shape, uint32_t rows, const decoder *d)
 {
     return prefill_divide(shape, EPILOGUE_STORE, rows, d->chiplets * d->workers, 1);
 }
 /* Chiplets among which the KV heads of prompts are divided, and columns of the residual stream. A chiplet has whole heads and
-   whole tiles; 0: all chiplets share the work. */
+   whole tiles; 0: all chiplets share the work, as in a server. */
 static uint32_t head_groups(const decoder *d)
 {
-    const uint32_t n = d->unaware ? 1 : d->chiplets;
+    const uint32_t n = d->unaware || d->table ? 1 : d->chiplets;
     return n > 1 && d->kv_heads % n == 0 && d->kv_heads / n * d->head_dim % PREFILL_COLUMNS == 0
                ? n
                : 0;
 }
 static uint32_t column_groups(const decoder *d)
 {
-    const uint32_t n = d->unaware ? 1 : d->chiplets;
+    const uint32_t n = d->unaware || d->table ? 1 : d->chiplets;
     return n > 1 && d->hidden % (n * PREFILL_COLUMNS) == 0 ? n : 0;
 }
 static uint64_t weight_bytes(const task_args *task)
@@ -208,24 +210,28 @@ static void append_prefill_layers(chain *c)
     const model *m = c->m;
     const decoder *d = c->d;
     const uint32_t q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
-    const uint32_t is_wide = d->prefill_stays && !d->table; /* of decode_wide */
-    append_columns(c, "embed", NO_LAYER, prefill_set_prefill_embed, m->layers[0].input_norm);
+    /* 1: attention also applies norm and RoPE */
+    const uint32_t attends_heads = ATTEND_WIDE != NO_TASK && d->prefill_stays && !d->table;
+    append_columns(c, "embed", NO_LAYER,
+                   d->table ? SERVED_WIDE(embed_wide) : (uint32_t)prefill_set_prefill_embed,
+                   m->layers[0].input_norm);
     if (d->table) c->live = fleet_symbol(c->g, "live", 0, 1), c->is_guarded = 1;
     for (uint32_t i = 0; i < m->config.layers; i++) {
         const model_layer *l = &m->layers[i];
         const float *next_norm = i + 1 < m->config.layers ? l[1].input_norm : m->norm;
         kv_t *const cache = d->cache + layer_cache_size(d) * i;
         task_args *task;
-        if (d->table && i) append_gate(c, i, GATE_WIDE);
+        if (d->table && i) append_gate(c, i, SERVED_WIDE(gate_wide));
         c->groups = head_groups(d), c->stays = 1;
         task = append_linear(c, "qkv", i, l->qkv, d->x, q + 2 * kv, d->hidden);
         epilogue_store(task, d->qkv, q + 2 * kv);
-        if (!is_wide) {
+        if (!attends_heads) {
             task = append_task(c, "heads", i, prefill_set_prefill_heads, FLEET_LEVEL_DEVICE);
             task->q_norm = l->q_norm, task->k_norm = l->k_norm, task->cache = cache;
             c->stays = 0;
         }
-        task = append_task(c, "attend", i, is_wide ? ATTEND_WIDE : prefill_set_prefill_attend,
+        task = append_task(c, "attend", i,
+                           attends_heads ? ATTEND_WIDE : (uint32_t)prefill_set_prefill_attend,
                            FLEET_LEVEL_DEVICE);
         task->q_norm = l->q_norm, task->k_norm = l->k_norm, task->cache = cache;
         c->stays = 0;

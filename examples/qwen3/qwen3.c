@@ -98,7 +98,7 @@ static const char usage[] =
     "are needed)\n"
     "  --prefill-rows N    rows of a step that takes prompts, at most, where a kernel of its own "
     "does\n"
-    "                      (NVIDIA; default: as many as are fast)\n"
+    "                      (H100, H200, AMD; default: as many as are fast)\n"
     "  --schedule NAME     static (default), chiplet, dynamic, auto; unfused: a barrier between "
     "all "
     "grids;\n"

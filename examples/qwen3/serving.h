@@ -37,21 +37,18 @@ FLEET_KERNEL(serve_large_m, served_large_m, THREADS)
 {
     FLEET_STATIC_WORKER_LOOP(served_large_m);
 }
-#define SERVE_EXPERTS_KERNEL FLEET_KERNEL_OF(serve_experts)
-#define SERVE_LARGE_M_KERNEL FLEET_KERNEL_OF(serve_large_m)
-#else
-FLEET_KERNEL(serve_static, served, THREADS)
-{
-    FLEET_STATIC_WORKER_LOOP(served);
-}
-#define SERVE_EXPERTS_KERNEL FLEET_KERNEL_OF(serve_static)
-#define SERVE_LARGE_M_KERNEL FLEET_KERNEL_OF(serve_static)
-#endif
 static fleet_kernel serve_kernel(const model *m)
 {
-    if (m->config.experts) return SERVE_EXPERTS_KERNEL;
-    return m->large_m ? SERVE_LARGE_M_KERNEL : FLEET_KERNEL_OF(serve_static);
+    return m->config.experts ? FLEET_KERNEL_OF(serve_experts)
+           : m->large_m      ? FLEET_KERNEL_OF(serve_large_m)
+                             : FLEET_KERNEL_OF(serve_static);
 }
+#else
+static fleet_kernel serve_kernel(const model *m)
+{
+    return static_kernel(m);
+}
+#endif
 
 /* ---- memory and launch ---- */
 
@@ -294,7 +291,7 @@ static int serving_run(serving *s)
     fleet_launch_desc d = fleet_launch_desc_default();
     fleet_status status;
     d.steps = FLEET_STEPS_ENDLESS, d.threads = THREADS;
-    d.lds_bytes = LDS_BYTES, d.pipeline_bytes = FLEET_PIPELINE_BYTES(served);
+    d.lds_bytes = LDS_BYTES, d.pipeline_bytes = FLEET_PIPELINE_BYTES(task_args);
     d.limit_ns = s->desc.limit_ns;
     d.host = s->desc.host;
     status = s->is_wide ? served_wide_launch(&s->state, &d, s->device_tasks)

@@ -1,6 +1,6 @@
 /* serving_wide.h: servers with long chunks or many requests (serving.h), whose steps have up to
-   PREFILL_ROWS rows (NVIDIA, compute capability 9.0a, models without experts; nvidia/serve_wide.h has
-   the tasks).
+   PREFILL_ROWS rows (NVIDIA, compute capability 9.0a, and AMD; models without experts;
+   tasks/serve_wide.h has the tasks).
 
        embed -> [ gate -> qkv -> heads -> attend -> o -> add -> gate_up -> down -> add ] x layers
              -> choose -> lm_head -> draw -> boundary
@@ -11,24 +11,28 @@
 
 #include "buffers.h"
 #include "graph.h"
+#if !defined(FLEET_CUDA)
+#include "kernels.h"
+#endif
 
 #if defined(FLEET_CUDA)
-#include "prefill_graph.h"
-
 FLEET_KERNEL(serve_wide, served_wide, PREFILL_THREADS)
 {
     FLEET_STATIC_WORKER_LOOP(served_wide);
 }
+#define SERVE_WIDE_KERNEL FLEET_KERNEL_OF(serve_wide)
+#else
+#define SERVE_WIDE_KERNEL FLEET_KERNEL_OF(decode_wide)
+#endif
+
+#if !defined(FLEET_HOST)
+#include "prefill_graph.h"
 
 /* Where the chunk's rows begin. */
 static uint32_t wide_chunk_row(uint32_t decode_rows)
 {
     return padded(decode_rows, VECTOR);
 }
-/* In a server that decodes more rows than so many, a warp attends for each of them and KV head; for
-   fewer rows all warps of a worker together are faster. The choice depends on the server and not on
-   the rows of a step, and so do a row's bits. */
-#define LEAST_ROW_BLOCKS 16u
 /* Rows that choose a token, at most: of requests that decode, and of one whose prompt ends. 0: such a
    model has none of these servers. */
 static uint32_t wide_decode_rows(const model *m)
@@ -66,7 +70,7 @@ static prefill_step wide_first_step(const model *m, const decoder *d, uint32_t d
     step.chunk_row = wide_chunk_row(decode_rows), step.chunk_room = chunk_rows;
     step.head_row = padded(step.chunk_row + chunk_rows, PREFILL_TILE_ROWS);
     step.batches = served_batches(decode_rows);
-    step.has_row_blocks = decode_rows > LEAST_ROW_BLOCKS && d->group <= FRAGMENT_ROWS;
+    step.has_row_blocks = served_row_blocks(d, decode_rows);
     return step;
 }
 
@@ -117,13 +121,14 @@ static fleet_graph *served_wide_graph(const model *m, const decoder *d, task_arg
     c.m = m, c.d = d, c.tasks = tasks, c.g = fleet_graph_create(NULL);
     if (!c.g) return NULL;
     append_prefill_layers(&c);
-    append_task(&c, "choose", NO_LAYER, served_wide_choose_wide, FLEET_LEVEL_DEVICE);
-    task = append_product(&c, "lm_head", NO_LAYER, served_wide_head_wide, m->head, &head, d->x,
+    append_task(&c, "choose", NO_LAYER, SERVED_WIDE(choose_wide), FLEET_LEVEL_DEVICE);
+    task = append_product(&c, "lm_head", NO_LAYER, SERVED_WIDE(head_wide), m->head, &head, d->x,
                           MAX_ROWS);
     task->epilogue = EPILOGUE_ARGMAX, task->product = PREFILL_HEAD;
-    if (d->sampling) append_task(&c, "draw", NO_LAYER, served_wide_draw_wide, FLEET_LEVEL_DEVICE);
-    append_control(&c, "boundary", NO_LAYER, served_wide_boundary_wide);
+    if (d->sampling) append_task(&c, "draw", NO_LAYER, SERVED_WIDE(draw_wide), FLEET_LEVEL_DEVICE);
+    append_control(&c, "boundary", NO_LAYER, SERVED_WIDE(boundary_wide));
     fleet_symbol_writer(c.g, c.live, c.last);
+    load_weights_ahead(&c);
     return c.g;
 }
 
@@ -133,7 +138,7 @@ static fleet_status served_wide_launch(fleet_state *state, const fleet_launch_de
 {
     fleet_launch_desc d = *serve;
     d.threads = PREFILL_THREADS, d.lds_bytes = PREFILL_LDS_BYTES, d.pipeline_bytes = 0;
-    return fleet_launch(state, &d, FLEET_KERNEL_OF(serve_wide), device_tasks);
+    return fleet_launch(state, &d, SERVE_WIDE_KERNEL, device_tasks);
 }
 #else
 static uint32_t wide_decode_rows(const model *m)
@@ -170,6 +175,6 @@ static fleet_status served_wide_launch(fleet_state *state, const fleet_launch_de
     FLEET_UNUSED(state), FLEET_UNUSED(serve), FLEET_UNUSED(device_tasks);
     return FLEET_ERROR_UNSUPPORTED;
 }
-#endif /* FLEET_CUDA */
+#endif /* FLEET_HOST */
 
 #endif /* QWEN3_SERVING_WIDE_H */

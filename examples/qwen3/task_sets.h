@@ -1,6 +1,7 @@
-/* task_sets.h: the tasks of each kind of kernel, and their numbers. The sets consist of the same tasks, but for
-   - linear layers and attention, which NVIDIA GPUs also have in a version for large batches (large M);
-   - experts: on NVIDIA GPUs, models that have none have kernels without their tasks;
+/* task_sets.h: the tasks of each kind of kernel, and their numbers. On the CPU and on AMD GPUs sessions and servers have the same
+   kernels. On NVIDIA GPUs registers are scarce, so that there are more sets, which consist of the same tasks, but for
+   - linear layers and attention, which have a version for large batches (large M);
+   - experts: models that have none have kernels without their tasks;
    - the last task: a session has `next`, a server `boundary` and gates.
    A task has the same number in all sets that have it, except that those of experts follow the last task. */
 #ifndef QWEN3_TASK_SETS_H
@@ -21,7 +22,7 @@
 #elif defined(FLEET_HOST)
 #include "host/attention.h"
 #else
-#include "amd/prefill.h"
+#include "amd/serve_wide.h"
 #endif
 
 #if HAS_RANKS
@@ -42,17 +43,26 @@
 #define SERVER_TASKS(TILE_, P) TILE_(P, boundary) TILE_(P, gate)
 #define EXPERT_TASKS(TILE_, P) TILE_(P, route) TILE_(P, expert_down)
 
-/* For all models. */
+/* For all models. SERVED(task): the number of a task in the set of a server. */
+#define ALL_STREAMS(TILE_, P) COMMON_STREAMS(TILE_, P, linear, attend) EXPERT_STREAMS(TILE_, P)
+#if defined(FLEET_CUDA)
 #define ALL_TASKS(TILE_, P)                                                                        \
     COMMON_TASKS(TILE_, P, linear, ATTENTION_TASKS)                                                \
     TILE_(P, next) JOIN_TASKS(TILE_, P) EXPERT_TASKS(TILE_, P) RANK_TASKS(TILE_, P)
 #define SERVED_TASKS(TILE_, P)                                                                     \
     COMMON_TASKS(TILE_, P, linear, ATTENTION_TASKS)                                                \
     SERVER_TASKS(TILE_, P) EXPERT_TASKS(TILE_, P)
-#define ALL_STREAMS(TILE_, P) COMMON_STREAMS(TILE_, P, linear, attend) EXPERT_STREAMS(TILE_, P)
 typedef task_args served;
-DECODER_DISPATCH(task_args, ALL_TASKS, ALL_STREAMS)
 DECODER_DISPATCH(served, SERVED_TASKS, ALL_STREAMS)
+#define SERVED(task) ((uint32_t)served_##task)
+#else
+#define ALL_TASKS(TILE_, P)                                                                        \
+    COMMON_TASKS(TILE_, P, linear, ATTENTION_TASKS)                                                \
+    TILE_(P, next)                                                                                 \
+    SERVER_TASKS(TILE_, P) JOIN_TASKS(TILE_, P) EXPERT_TASKS(TILE_, P) RANK_TASKS(TILE_, P)
+#define SERVED(task) ((uint32_t)task_args_##task)
+#endif
+DECODER_DISPATCH(task_args, ALL_TASKS, ALL_STREAMS)
 
 #if !defined(FLEET_HOST)
 /* The tasks that take prompts, numbered like those that decode (prefill.h). */
@@ -60,9 +70,26 @@ DECODER_DISPATCH(served, SERVED_TASKS, ALL_STREAMS)
     TILE_(P, prefill_embed)                                                                        \
     TILE_(P, prefill_linear)                                                                       \
     TILE_(P, prefill_attend) TILE_(P, prefill_heads) TILE_(P, prefill_add) TILE_(P, prefill_keep)
+#define SERVED_WIDE_ENDS(TILE_, P)                                                                 \
+    TILE_(P, choose_wide)                                                                          \
+    TILE_(P, head_wide) TILE_(P, draw_wide) TILE_(P, boundary_wide) TILE_(P, gate_wide)
 typedef task_args prefill_set;
 PREFILL_DISPATCH(prefill_set, PREFILL_TASKS)
 #endif
+
+/* Those that decode many sequences, and those of a server with long chunks: WIDE(task) and SERVED_WIDE(task) are the numbers of a
+   task in these. On AMD GPUs they are one set, apart from that of prompts, which would take 7% longer with them. */
+#if defined(FLEET_CUDA)
+#define SERVED_WIDE(task) ((uint32_t)served_wide_##task)
+#elif defined(FLEET_HIP)
+#define WIDE_TASKS(TILE_, P)                                                                       \
+    PREFILL_TASKS(TILE_, P)                                                                        \
+    TILE_(P, wide_next) TILE_(P, embed_wide) SERVED_WIDE_ENDS(TILE_, P)
+typedef task_args wide_set;
+PREFILL_DISPATCH(wide_set, WIDE_TASKS)
+#define SERVED_WIDE(task) ((uint32_t)wide_set_##task)
+#endif
+#define WIDE(task) ((uint32_t)wide_set_##task)
 
 #if defined(FLEET_CUDA)
 /* For models without experts: kernels that have no tasks with experts use fewer registers. */
@@ -115,8 +142,7 @@ FLEET_DISPATCH(wide_set, WIDE_TASKS)
     TILE_(P, attend_served)                                                                        \
     TILE_(P, prefill_heads)                                                                        \
     TILE_(P, prefill_add)                                                                          \
-    TILE_(P, choose_wide)                                                                          \
-    TILE_(P, head_wide) TILE_(P, draw_wide) TILE_(P, boundary_wide) TILE_(P, gate_wide)
+    SERVED_WIDE_ENDS(TILE_, P)
 typedef task_args served_wide;
 FLEET_DISPATCH(served_wide, SERVED_WIDE_TASKS)
 #endif

@@ -842,12 +842,13 @@ def check_stream(listing, arch, r):
 # Scalars that the compiler keeps in vector lanes at most, not in memory: most are the worker loop's, which it needs between
 # tasks. The loops of products in qwen3 have none (no_lanes). On gfx90a a kernel has 96 scalar registers: VCC, FLAT_SCRATCH and
 # XNACK_MASK take six of the 102 that it has on gfx942.
-# qwen3 has experts, too, whose kernels on NVIDIA are apart; it also keeps vectors in accumulation registers, as weights are held during attention.
+# qwen3 has experts, too, and all schedules, sessions and servers, whose kernels on NVIDIA are apart; it also keeps vectors in accumulation
+# registers, as weights are held during attention.
 SCALARS_IN_LANES = 128
-LANES = {"07_linear_layer": 176, "10_requests": 192, "qwen3": 144}
+LANES = {"07_linear_layer": 176, "10_requests": 192, "qwen3": 192}
 ACCUMULATORS = {"qwen3/gfx90a": 21, "qwen3/gfx942": 26, "qwen3/gfx950": 33}
-# Likewise of the kernel that takes prompts, between the loops of its products.
-PROMPTS = {"lanes": 24, "accumulators": 116}
+# Likewise of the kernels with the tiles of prompts, between the loops of their products; shapes of tiles of logits.
+PROMPTS = {"prefill": {"lanes": 24, "accumulators": 116, "heads": 0}, "decode_wide": {"lanes": 192, "accumulators": 124, "heads": 1}}
 
 
 def check_registers(listing, name, r, lanes=0, accumulators=0):
@@ -918,9 +919,9 @@ def check_products(listing, name, arch, r):
     r.check("loops", sorted(shapes) == wanted, "%s" % sorted(shapes))
 
 
-def check_prompts(listing, name, arch, r):
-    """The loops of amd/prefill.h over k: instructions of 32 rows and columns, eight shapes of tiles, four steps each. No wait is for
-    all loads, and no access may be to LDS or to memory as it turns out."""
+def check_prompts(listing, name, arch, r, heads):
+    """The loops of amd/prefill.h over k: instructions of 32 rows and columns, eight shapes of tiles, and with a head two more, four steps
+    each. No wait is for all loads, and no access may be to LDS or to memory as it turns out."""
     k = listing.kernels[name]
     op = {"gfx90a": "v_mfma_f32_32x32x8bf16_1k", "gfx942": "v_mfma_f32_32x32x8_bf16", "gfx950": "v_mfma_f32_32x32x16_bf16"}[arch]
     multiplied = set(k.find(lambda i: i.op.startswith("v_mfma") and "bf16" in i.op))
@@ -933,15 +934,15 @@ def check_prompts(listing, name, arch, r):
         r.check("no_flat", not [i for i in code if i.op.startswith("flat_")], "flat access in the loop")
         r.check("barriers", sum(i.barrier for i in code) == 4, "%d barriers" % sum(i.barrier for i in code))
     each = 1 if arch == "gfx950" else 2
-    wanted = sorted(4 * 2 * each * rows * columns for rows in (1, 2) for columns in (2, 3, 4, 4))
+    wanted = sorted(4 * 2 * each * rows * columns for rows in (1, 2) for columns in (2, 3, 4, 4) + (4,) * heads)
     r.check("loops", sorted(sum(i.op == op for i in code) for code in loops) == wanted, "%d loops" % len(loops))
 
 
-def lds_of_qwen3():
-    """LDS_BYTES of examples/qwen3 on AMD."""
+def lds_of_qwen3(name):
+    """LDS_BYTES or PREFILL_LDS_BYTES of examples/qwen3 on AMD."""
     text = ""
-    for name in ("platform.h", os.path.join("tasks", "operands.h"), "backend_in_place.h", "backend_amd.h"):
-        with open(os.path.join(TOP, "examples", "qwen3", name), encoding="utf-8") as f:
+    for header in ("platform.h", os.path.join("tasks", "operands.h"), "backend_in_place.h", "backend_amd.h", os.path.join("amd", "prefill.h")):
+        with open(os.path.join(TOP, "examples", "qwen3", header), encoding="utf-8") as f:
             text += f.read()
     text = re.sub(r"/\*.*", "", text)
     macros = dict(re.findall(r"#define (\w+) ([^\n]+)", text))  # of two in one header the other platforms' is the last
@@ -949,7 +950,7 @@ def lds_of_qwen3():
     def value(expression):
         return eval(re.sub(r"[A-Z_]{2,}", lambda m: str(value(macros[m.group(0)])), expression.replace("u", "").replace("/", "//")), {"__builtins__": {}})
 
-    return value("LDS_BYTES")
+    return value(name)
 
 
 # ---- compiling ---------------------------------------------------------------------------------------
@@ -1060,15 +1061,18 @@ def example(path, arch, work):
         r = Report("%s/%s/%s/" % (stem, arch, name))
         if listing.facts[name]["values"][:1] == [0] and len(listing.facts[name]["buffers"]) and k.find(lambda i: i.writeback):
             kind = stem + "/" + arch
-            of_prompts = stem == "qwen3" and "prefill" in name
+            of_prompts = next((PROMPTS[p] for p in PROMPTS if stem == "qwen3" and p in name), None)
             if of_prompts:
-                check_registers(listing, name, r, PROMPTS["lanes"], PROMPTS["accumulators"])
+                check_registers(listing, name, r, of_prompts["lanes"], of_prompts["accumulators"])
             else:
                 check_registers(listing, name, r, LANES.get(stem, SCALARS_IN_LANES), ACCUMULATORS.get(kind, 0))
             lds = int(listing.facts[name]["group_segment_fixed_size"])
             if stem == "qwen3":
-                (check_prompts if of_prompts else check_products)(listing, name, arch, r)
-                lds += lds_of_qwen3()
+                if of_prompts:
+                    check_prompts(listing, name, arch, r, of_prompts["heads"])
+                else:
+                    check_products(listing, name, arch, r)
+                lds += lds_of_qwen3("PREFILL_LDS_BYTES" if of_prompts else "LDS_BYTES")
                 r.check("lds", lds <= 65536, "%d bytes of LDS" % lds)
             table.append(row_of("%s/%s" % (stem, name), arch, listing.facts[name], lds))
             if arch != "gfx90a":

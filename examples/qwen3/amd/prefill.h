@@ -21,6 +21,7 @@
 #define QWEN3_AMD_PREFILL_H
 
 #include "../tasks/attention.h"
+#include "../tasks/sample.h"
 
 #define PREFILL_QUERIES 32u /* of a block of attention */
 #define PREFILL_ROWS 2048u  /* rows of a step, at most */
@@ -38,18 +39,20 @@
 #define MATRIX 32u /* rows and columns of a matrix instruction */
 #define PREFILL_COLUMNS 128u
 #define STEPS_UNROLLED 4u
-#define PREFILL_K (STEPS_UNROLLED * BLOCK_K) /* parts have multiples of so many k's */
 #define WEIGHT_STAGE (PREFILL_COLUMNS * BLOCK_K * 2)
 #define WEIGHT_STAGES 2u
 #define SCALES_AT (WEIGHT_STAGES * WEIGHT_STAGE)
 /* The sums of each wave for every other one; and the maximum and the denominator of each query and wave. */
 #define FLASH_SUMS (PREFILL_WARPS * (PREFILL_WARPS - 1) * MATRIX * PREFILL_QUERIES)
 #define FLASH_BYTES ((FLASH_SUMS + 2 * PREFILL_WARPS * PREFILL_QUERIES) * 4)
-#define PREFILL_LDS_BYTES FLASH_BYTES
+#define PREFILL_LDS_BYTES (60u << 10) /* with a server's batches (tasks/serve_wide.h) */
 #define PREFILL_PREFETCHES(TILE_, P)                                                               \
     TILE_(P, prefill_linear) TILE_(P, prefill_attend) TILE_(P, prefill_heads) TILE_(P, prefill_add)
 #define PREFILL_DISPATCH(set, LIST) FLEET_DISPATCH_WITH_PREFETCH(set, LIST, PREFILL_PREFETCHES)
-typedef char prefill_lds_fits[SCALES_AT + PREFILL_TILE_ROWS * 4 <= PREFILL_LDS_BYTES ? 1 : -1];
+typedef char prefill_lds_fits[FLASH_BYTES <= PREFILL_LDS_BYTES &&
+                                      SCALES_AT + PREFILL_TILE_ROWS * 4 <= PREFILL_LDS_BYTES
+                                  ? 1
+                                  : -1];
 
 /* [row / PREFILL_TILE_ROWS][k / VECTOR][row][VECTOR]: 32 rows of VECTOR k's are neighbours, as a wave loads them. */
 FLEET_HOST_DEVICE size_t prefill_at(uint32_t row, uint32_t k, uint32_t width, const uint32_t terms)
@@ -69,50 +72,37 @@ FLEET_DEVICE uint32_t own_warp(void)
     return wave_uniform(fleet_wave_id());
 }
 
-#include "../tasks/prefill.h"
-
-/* ---- products ---- */
-
-/* Columns of a tile, at most. */
 FLEET_HOST_DEVICE uint32_t prefill_columns(const uint32_t terms)
 {
     FLEET_UNUSED(terms);
     return PREFILL_COLUMNS;
 }
-#define PREFILL_PARTS 16u /* at most */
+#define PREFILL_PARTS 16u
+#define PARTS_K (STEPS_UNROLLED * BLOCK_K)
+#define COLUMNS_STEP MATRIX
 /* Cycles that a worker takes to begin and to end a tile, and bytes of parts that it stores and loads in one. */
 #define PREFILL_ITEM 8000u
 #define PREFILL_BYTES_PER_CYCLE 12u
-/* Divides a product of `rows` rows so that the worker with the most tiles takes the least time: 1,024 multiplications a cycle,
-   and to store and load parts. Gates and ups are not summed up anywhere else, so they have one part. */
-FLEET_HOST_DEVICE prefill_division prefill_divide(const fleet_linear *shape, epilogue end,
-                                                  uint32_t rows, uint32_t workers, uint32_t terms)
+/* Cycles of the worker with the most tiles: 1,024 multiplications in one, and to store and load parts. Gates and ups, and
+   logits, are not summed up anywhere else, so they have one part; all but gates and ups have the widest tiles. */
+FLEET_HOST_DEVICE uint64_t prefill_cost(uint32_t columns, epilogue end, uint32_t rows,
+                                        uint32_t workers, uint32_t terms, prefill_division by)
 {
-    const uint32_t across = ceil_div(rows, PREFILL_TILE_ROWS), k = shape->k;
     const uint32_t tile_rows =
-        rows <= PREFILL_TILE_ROWS / 2 ? PREFILL_TILE_ROWS / 2 : PREFILL_TILE_ROWS;
-    const uint64_t sums_bytes = (uint64_t)rows * shape->n * sizeof(float) / workers;
-    const uint32_t is_silu = end == EPILOGUE_SILU;
-    prefill_division best = {0, 0, 0};
-    uint64_t least = UINT64_MAX;
+                       rows <= PREFILL_TILE_ROWS / 2 ? PREFILL_TILE_ROWS / 2 : PREFILL_TILE_ROWS,
+                   tiles = ceil_div(rows, PREFILL_TILE_ROWS) * ceil_div(columns, by.width);
+    const uint64_t sums_bytes = (uint64_t)rows * columns * sizeof(float) / workers;
     FLEET_UNUSED(terms);
-    for (uint32_t width = is_silu ? 64 : PREFILL_COLUMNS; width <= PREFILL_COLUMNS; width += 32) {
-        const uint32_t tiles = across * ceil_div(shape->n, width);
-        for (uint32_t wanted = 1; wanted <= (is_silu ? 1 : PREFILL_PARTS); wanted++) {
-            const uint32_t part_k = ceil_div(ceil_div(k, wanted), PREFILL_K) * PREFILL_K;
-            const uint32_t parts = ceil_div(k, part_k);
-            uint64_t cycles;
-            if (parts > 1 && tiles * parts > workers) break;
-            cycles = ceil_div(tiles * parts, workers) *
-                         ((uint64_t)part_k * tile_rows * width / 1024 + PREFILL_ITEM) +
-                     2 * parts * sums_bytes / PREFILL_BYTES_PER_CYCLE;
-            if (cycles >= least) continue;
-            least = cycles;
-            best.width = width, best.parts = parts, best.part_k = part_k;
-        }
-    }
-    return best;
+    if ((end == EPILOGUE_SILU || end == EPILOGUE_ARGMAX) && by.parts > 1) return UINT64_MAX;
+    if (end != EPILOGUE_SILU && by.width < PREFILL_COLUMNS) return UINT64_MAX;
+    return ceil_div(tiles * by.parts, workers) *
+               ((uint64_t)by.part_k * tile_rows * by.width / 1024 + PREFILL_ITEM) +
+           2 * by.parts * sums_bytes / PREFILL_BYTES_PER_CYCLE;
 }
+
+#include "../tasks/prefill.h"
+
+/* ---- products ---- */
 
 typedef float sums16 __attribute__((ext_vector_type(16)));
 /* LDS with its address space spelled out: while a flat access is pending, the wave waits for all of its loads. */
@@ -186,7 +176,7 @@ FLEET_DEVICE void load_held(product_operands *o, const product_source *from, uin
     o->held[slot][i] =
         load_words(from->weights[i] + (size_t)at * BLOCK_K * TILE_N, fleet_lane() * 16);
 }
-/* After the last step, zeros: the products of the steps that fill up the last PREFILL_K k's. */
+/* After the last step, zeros: the products of the steps that fill up the last PARTS_K k's. */
 FLEET_DEVICE void store_weights(const product_source *from, words4 words, uint32_t step,
                                 const uint32_t stage, const uint32_t i)
 {
@@ -218,7 +208,7 @@ FLEET_DEVICE void exchange_weights(void)
 FLEET_DEVICE void multiply_step(product_operands *o, const product_source *from, uint32_t step,
                                 const uint32_t turn, sums16 (*sum)[MAX_COLUMN_BLOCKS],
                                 const uint32_t row_blocks, const uint32_t column_blocks,
-                                const uint32_t is_gated)
+                                const uint32_t lanes_have_rows)
 {
     const uint32_t reads = column_blocks * 2, xs = row_blocks * 2,
                    loads = ceil_div(reads, PREFILL_WARPS), others = reads + xs + 2 * loads;
@@ -231,8 +221,8 @@ FLEET_DEVICE void multiply_step(product_operands *o, const product_source *from,
                        c = block % column_blocks, n = m / (row_blocks * column_blocks),
                        pair = n / STEP_HALVES;
         const words4 x = o->x[turn][r * 2 + pair], w = o->weights[stage][c * 2 + pair];
-        sum[r][c] = is_gated ? multiply_32(w, x, sum[r][c], n % STEP_HALVES)
-                             : multiply_32(x, w, sum[r][c], n % STEP_HALVES);
+        sum[r][c] = lanes_have_rows ? multiply_32(w, x, sum[r][c], n % STEP_HALVES)
+                                    : multiply_32(x, w, sum[r][c], n % STEP_HALVES);
         __builtin_amdgcn_sched_barrier(0);
         UNROLLED
         for (uint32_t i = m * each; i < (m + 1) * each && i < others; i++) {
@@ -340,11 +330,63 @@ FLEET_DEVICE uint32_t column_of_group(const task_args *task, uint32_t group, uin
     return q + kv + group * own_kv + c - own_q - own_kv;
 }
 
-/* row_blocks: of 32 rows that a wave has; column_blocks: of 32 columns; is_gated: 1: gates and ups, whose lanes have rows instead of
-   columns. All are constants. Blocks that do not exist are multiplied too; their sums are ignored. */
+/* What becomes of the sums of a tile: parts are stored as they are, gates meet their ups, and of logits the largest ones are kept,
+   and what a server's requests may need. Lanes have columns of parts, and rows of the others. */
+enum { STORES_PARTS, STORES_GATED, KEEPS_LOGITS };
+
+/* Stores the logits of a row whose sequence draws, or whose logits are kept. column: the lane's first one. */
+FLEET_DEVICE void keep_logits(const decoder *d, const sums16 *sum, float scale, uint32_t row,
+                              uint32_t column, const uint32_t column_blocks)
+{
+    const int32_t sequence = d->prefill_rows[row].sequence;
+    float *to;
+    if (sequence < 0 || !chooses(d, (uint32_t)sequence, row) ||
+        !stores_logits(d, (uint32_t)sequence))
+        return;
+    to = d->logits + logits_at(d, (uint32_t)sequence);
+    UNROLLED
+    for (uint32_t i = 0; i < 16 * column_blocks; i++) {
+        const uint32_t c = column + i / 16 * MATRIX + i % 16 / 4 * 8 + i % 4;
+        if (c < d->vocab) to[c] = sum[i / 16][i % 16] * scale;
+    }
+}
+/* Keeps the largest logit of each row among the worker's columns; is_first: 1: of its first tile. The same lane has a row in
+   all tiles. */
+FLEET_DEVICE void keep_best(const decoder *d, const sums16 (*sum)[MAX_COLUMN_BLOCKS],
+                            const lds_float *scales, const prefill_item *item, uint32_t rows,
+                            uint32_t worker, uint32_t is_first, const uint32_t row_blocks,
+                            const uint32_t column_blocks)
+{
+    const uint32_t column = item->column + own_lane() / MATRIX * 4;
+    UNROLLED
+    for (uint32_t b = 0; b < row_blocks; b++) {
+        const uint32_t own = b * BLOCK_ROWS + own_warp() * MATRIX + own_lane() % MATRIX,
+                       row = item->row + own, at = worker * PREFILL_TILE_ROWS + own;
+        const float scale = scales[own];
+        float best = -INFINITY, other;
+        int32_t token = 0, its;
+        UNROLLED
+        for (uint32_t i = 0; i < 16 * column_blocks; i++) {
+            const uint32_t c = column + i / 16 * MATRIX + i % 16 / 4 * 8 + i % 4;
+            const float logit = nan_to_inf(sum[b][i / 16][i % 16] * scale);
+            if (c < d->vocab && logit > best) best = logit, token = (int32_t)c;
+        }
+        other = shuffle_xor(best, MATRIX);
+        its = (int32_t)word_of_float(shuffle_xor(float_of_word((uint32_t)token), MATRIX));
+        if (is_better(other, its, best, token)) best = other, token = its;
+        if (row >= rows) continue;
+        if (d->logits) keep_logits(d, sum[b], scale, row, column, column_blocks);
+        if (own_lane() >= MATRIX) continue;
+        if (is_first || is_better(best, token, d->best[at], d->best_token[at]))
+            d->best[at] = best, d->best_token[at] = token;
+    }
+}
+
+/* row_blocks: of 32 rows that a wave has; column_blocks: of 32 columns; kind: STORES_PARTS or another one. All are constants.
+   Blocks that do not exist are multiplied too; their sums are ignored. */
 FLEET_DEVICE void prefill_product(const fleet_ctx *ctx, const task_args *task, uint32_t group,
                                   const prefill_items *t, uint32_t rows, const uint32_t row_blocks,
-                                  const uint32_t column_blocks, const uint32_t is_gated)
+                                  const uint32_t column_blocks, const uint32_t kind)
 {
     const uint32_t lane = own_lane(), wave = own_warp(), half = lane / MATRIX, own = lane % MATRIX;
     const uint32_t tiles = column_blocks * 2, loads = ceil_div(tiles, PREFILL_WARPS),
@@ -415,10 +457,14 @@ FLEET_DEVICE void prefill_product(const fleet_ctx *ctx, const task_args *task, u
         do {
             UNROLLED
             for (uint32_t u = 0; u < STEPS_UNROLLED; u++)
-                multiply_step(&o, &from, step + u, u, sum, row_blocks, column_blocks, is_gated);
+                multiply_step(&o, &from, step + u, u, sum, row_blocks, column_blocks,
+                              kind != STORES_PARTS);
             step += STEPS_UNROLLED;
         } while (step < from.steps);
-        if (is_gated)
+        if (kind == KEEPS_LOGITS)
+            keep_best(&task->d, sum, scales, &item, rows, prefill_worker(ctx),
+                      i == prefill_worker(ctx), row_blocks, column_blocks);
+        else if (kind == STORES_GATED)
             store_gated(task, sum, scales, &item, rows, row_blocks, column_blocks);
         else if (item.row + row_blocks * BLOCK_ROWS <= rows &&
                  item.column + column_blocks * MATRIX <= columns)
@@ -428,31 +474,33 @@ FLEET_DEVICE void prefill_product(const fleet_ctx *ctx, const task_args *task, u
     }
 }
 
+/* Rows in one tile with those before them are multiplied with these, and their sums ignored. */
 FLEET_TILE(prefill_linear, task_args)
 {
     const prefill_step *step = prefill_step_of(&ctx, &args->d);
     const prefill_division *by = &step->division[args->product];
     const uint32_t rows = wave_uniform(step->rows), width = wave_uniform(by->width),
-                   is_small = rows <= BLOCK_ROWS;
+                   begin = wave_uniform(step->begin) / PREFILL_TILE_ROWS * PREFILL_TILE_ROWS,
+                   is_small = rows - begin <= BLOCK_ROWS;
     const uint32_t group = (uint32_t)at[0];
-    prefill_items t = prefill_items_of(args, by, 0, rows);
+    prefill_items t = prefill_items_of(args, by, begin, rows);
     if (args->share.groups) t.items /= args->share.groups;
     if (args->epilogue != EPILOGUE_SILU && is_small)
-        prefill_product(&ctx, args, group, &t, rows, 1, 4, 0);
+        prefill_product(&ctx, args, group, &t, rows, 1, 4, STORES_PARTS);
     else if (args->epilogue != EPILOGUE_SILU)
-        prefill_product(&ctx, args, group, &t, rows, 2, 4, 0);
+        prefill_product(&ctx, args, group, &t, rows, 2, 4, STORES_PARTS);
     else if (is_small && width == 64)
-        prefill_product(&ctx, args, group, &t, rows, 1, 2, 1);
+        prefill_product(&ctx, args, group, &t, rows, 1, 2, STORES_GATED);
     else if (is_small && width == 96)
-        prefill_product(&ctx, args, group, &t, rows, 1, 3, 1);
+        prefill_product(&ctx, args, group, &t, rows, 1, 3, STORES_GATED);
     else if (is_small)
-        prefill_product(&ctx, args, group, &t, rows, 1, 4, 1);
+        prefill_product(&ctx, args, group, &t, rows, 1, 4, STORES_GATED);
     else if (width == 64)
-        prefill_product(&ctx, args, group, &t, rows, 2, 2, 1);
+        prefill_product(&ctx, args, group, &t, rows, 2, 2, STORES_GATED);
     else if (width == 96)
-        prefill_product(&ctx, args, group, &t, rows, 2, 3, 1);
+        prefill_product(&ctx, args, group, &t, rows, 2, 3, STORES_GATED);
     else
-        prefill_product(&ctx, args, group, &t, rows, 2, 4, 1);
+        prefill_product(&ctx, args, group, &t, rows, 2, 4, STORES_GATED);
     return FLEET_OK;
 }
 FLEET_TILE(prefill_embed, task_args)
@@ -523,9 +571,10 @@ FLEET_TILE(prefill_heads, task_args)
     const uint32_t width = (d->heads + 2 * d->kv_heads) * dim, own = ctx.threads / LANES_PER_ROW,
                    lane = ctx.thread % LANES_PER_ROW * 4, is_there = lane < half,
                    j = is_there ? lane : 0;
-    const uint32_t all = step->rows * heads, parts = step->division[PREFILL_QKV].parts;
+    const uint32_t all = step->rows * heads, begin = step->begin * heads,
+                   parts = step->division[PREFILL_QKV].parts;
     const size_t stride = (size_t)step->rows * width; /* between parts of the product */
-    for (uint32_t i = prefill_worker(&ctx) * own + ctx.thread / LANES_PER_ROW; i < all;
+    for (uint32_t i = begin + prefill_worker(&ctx) * own + ctx.thread / LANES_PER_ROW; i < all;
          i += prefill_workers(&ctx) * own) {
         const uint32_t r = i / heads, own_head = i - r * heads, is_query = own_head < q_heads,
                        head = is_query ? group * q_heads + own_head
@@ -546,7 +595,7 @@ FLEET_TILE(prefill_heads, task_args)
                         cosine = turns[e / 2][e % 2 * 2], sine = turns[e / 2][e % 2 * 2 + 1];
             low[e] = a * cosine - b * sine, high[e] = b * cosine + a * sine;
         }
-        if (!is_there) continue;
+        if (!is_there || row->sequence < 0) continue;
         if (is_query) {
             store_halves((kv_t *)(void *)from + j, low);
             store_halves((kv_t *)(void *)from + j + half, high);

@@ -65,19 +65,20 @@ FLEET_HOST_DEVICE size_t sorted_at(uint32_t row, uint32_t k, uint32_t groups)
 
 /* The epilogue that adds to the residual stream has no registers for more columns at a time. */
 #define RESIDUAL_COLUMNS 128u
-/* Columns of a tile, at most. */
 FLEET_HOST_DEVICE uint32_t prefill_columns(const uint32_t terms)
 {
     return terms == 1 ? 192 : 256;
 }
-#define PREFILL_PARTS 8u /* at most */
+#define PREFILL_PARTS 8u
+#define PARTS_K STAGE_K
+#define COLUMNS_STEP 64u
 /* What a worker might copy to LDS in the time that it takes to begin and to end a tile, and in that of a task that adds up
    parts, in bytes. An H200's copies 50 KB in 1 us. */
 #define PREFILL_ITEM 200000u
 #define PREFILL_ADDING 250000u
 /* What the worker with the most tiles of a product of `rows` rows has to copy to LDS, in bytes, which
    takes longer than to multiply it. Parts are stored and loaded again; those of the residual stream
-   by a task that also adds it and stores it. UINT64_MAX: it cannot be divided so. */
+   by a task that also adds it and stores it. */
 FLEET_HOST_DEVICE uint64_t prefill_cost(uint32_t columns, epilogue end, uint32_t rows,
                                         uint32_t workers, uint32_t terms, prefill_division by)
 {
@@ -95,43 +96,6 @@ FLEET_HOST_DEVICE uint64_t prefill_cost(uint32_t columns, epilogue end, uint32_t
     }
     return bytes;
 }
-/* Tiles of `width` columns, with at most `wanted` parts: each has whole stages. */
-FLEET_HOST_DEVICE prefill_division prefill_parts(uint32_t k, uint32_t wanted, uint32_t width)
-{
-    prefill_division by;
-    by.width = width, by.part_k = ceil_div(ceil_div(k, wanted), STAGE_K) * STAGE_K;
-    by.parts = ceil_div(k, by.part_k);
-    return by;
-}
-/* The division that costs the least. A tile has parts only where all of them have a worker each. */
-FLEET_HOST_DEVICE prefill_division prefill_divide(const fleet_linear *shape, epilogue end,
-                                                  uint32_t rows, uint32_t workers, uint32_t terms)
-{
-    const uint32_t across = ceil_div(rows * terms, PREFILL_TILE_ROWS);
-    prefill_division best = {0, 0, 0};
-    uint64_t least = UINT64_MAX;
-    for (uint32_t width = 64 * terms; width <= prefill_columns(terms); width += 64)
-        for (uint32_t wanted = 1; wanted <= PREFILL_PARTS; wanted++) {
-            const prefill_division by = prefill_parts(shape->k, wanted, width);
-            const uint64_t bytes = prefill_cost(shape->n, end, rows, workers, terms, by);
-            if (by.parts > 1 && across * ceil_div(shape->n, width) * by.parts > workers) break;
-            if (bytes < least) least = bytes, best = by;
-        }
-    return best;
-}
-/* The width that costs the least with the parts that `by` has; 0: none is possible. */
-FLEET_HOST_DEVICE uint32_t prefill_width(uint32_t columns, epilogue end, uint32_t rows,
-                                         uint32_t workers, prefill_division by)
-{
-    uint64_t least = UINT64_MAX;
-    uint32_t best = 0;
-    for (by.width = 64; by.width <= prefill_columns(1); by.width += 64) {
-        const uint64_t bytes = prefill_cost(columns, end, rows, workers, 1, by);
-        if (bytes < least) least = bytes, best = by.width;
-    }
-    return best;
-}
-
 /* Hidden from the compiler: otherwise it would compute what follows from them ahead of all tasks, and spill registers. */
 FLEET_DEVICE uint32_t own_lane(void)
 {

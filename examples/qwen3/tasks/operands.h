@@ -174,6 +174,9 @@ FLEET_DEVICE panel_range expert_panels_of_worker(const task_args *task, const fl
 typedef struct __attribute__((aligned(16))) vec4 {
     float value[4];
 } vec4;
+typedef struct __attribute__((aligned(8))) act4 {
+    act_t value[4];
+} act4;
 
 /* Stores an activation, as one or two bf16 terms, where the next product reads it. */
 FLEET_DEVICE void store_act(act_t *to, uint32_t low, float value)

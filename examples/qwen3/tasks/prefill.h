@@ -8,9 +8,56 @@
        EMBEDDED             columns of the residual stream that a wave has at a time, four a lane
        SQUARED_COLUMNS      columns whose squares are added up together: four times a power of two, at most EMBEDDED
        PARTS_LOADED         parts whose loads overlap
-       LOW_TERM             how far an activation's low term is behind its high one, where it has two */
+       LOW_TERM             how far an activation's low term is behind its high one, where it has two
+
+   and of products
+
+       PREFILL_PARTS        parts, at most, into which a tile's k's are divided
+       PARTS_K              k's of which each part but the last one has a multiple
+       prefill_columns      columns of a tile, at most; the fewest are 64 for each term
+       COLUMNS_STEP         columns by which tiles differ in width
+       prefill_cost         what a product costs with a division, in any unit; UINT64_MAX: it cannot be divided so */
 #ifndef QWEN3_TASKS_PREFILL_H
 #define QWEN3_TASKS_PREFILL_H
+
+/* ---- how products are divided ---- */
+
+/* Tiles of `width` columns, with at most `wanted` parts. */
+FLEET_HOST_DEVICE prefill_division prefill_parts(uint32_t k, uint32_t wanted, uint32_t width)
+{
+    prefill_division by;
+    by.width = width, by.part_k = ceil_div(ceil_div(k, wanted), PARTS_K) * PARTS_K;
+    by.parts = ceil_div(k, by.part_k);
+    return by;
+}
+/* The division that costs the least. A tile has parts only where all of them have a worker each. */
+FLEET_HOST_DEVICE prefill_division prefill_divide(const fleet_linear *shape, epilogue end,
+                                                  uint32_t rows, uint32_t workers, uint32_t terms)
+{
+    const uint32_t across = ceil_div(rows * terms, PREFILL_TILE_ROWS);
+    prefill_division best = {0, 0, 0};
+    uint64_t least = UINT64_MAX;
+    for (uint32_t width = 64 * terms; width <= prefill_columns(terms); width += COLUMNS_STEP)
+        for (uint32_t wanted = 1; wanted <= PREFILL_PARTS; wanted++) {
+            const prefill_division by = prefill_parts(shape->k, wanted, width);
+            const uint64_t cost = prefill_cost(shape->n, end, rows, workers, terms, by);
+            if (by.parts > 1 && across * ceil_div(shape->n, width) * by.parts > workers) break;
+            if (cost < least) least = cost, best = by;
+        }
+    return best;
+}
+/* The width that costs the least with the parts that `by` has; 0: none is possible. */
+FLEET_HOST_DEVICE uint32_t prefill_width(uint32_t columns, epilogue end, uint32_t rows,
+                                         uint32_t workers, prefill_division by)
+{
+    uint64_t least = UINT64_MAX;
+    uint32_t best = 0;
+    for (by.width = 64; by.width <= prefill_columns(1); by.width += COLUMNS_STEP) {
+        const uint64_t cost = prefill_cost(columns, end, rows, workers, 1, by);
+        if (cost < least) least = cost, best = by.width;
+    }
+    return best;
+}
 
 /* ---- work ---- */
 
