@@ -1144,6 +1144,10 @@ FLEET_DEVICE void fleeti_stage_reclaim(const fleeti_pipeline *s, uint32_t stage,
 #define FLEETI_GFX9 1
 #elif defined(__gfx90a__)
 #define FLEETI_GFX9 1
+#define FLEETI_REALTIME_TICKS 4u /* a count of s_memrealtime: 25 MHz (CDNA 2 ISA, 8.2.5) */
+#endif
+#if !defined(FLEETI_REALTIME_TICKS)
+#define FLEETI_REALTIME_TICKS 1u /* 100 MHz */
 #endif
 
 /* Groups of its own (>>contract). */
@@ -1153,7 +1157,7 @@ FLEET_DEVICE void fleeti_stage_reclaim(const fleeti_pipeline *s, uint32_t stage,
 #define FLEETI_OWN_PINNED
 #define FLEETI_OWN_COPIES
 
-#define FLEETI_CLOCK_NS 10u /* s_memrealtime counts at 100 MHz */
+#define FLEETI_CLOCK_NS 10u
 #define FLEETI_DYNAMIC_ALIGN 16
 #define FLEETI_ARGS_PRELOAD_BYTES 0u
 #define FLEETI_SPIN 1u          /* polls in a row before fleeti_back_off */
@@ -1410,7 +1414,7 @@ FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value)
 
 FLEET_DEVICE uint64_t fleet_clock_ticks(void)
 {
-    return __builtin_amdgcn_s_memrealtime();
+    return __builtin_amdgcn_s_memrealtime() * FLEETI_REALTIME_TICKS;
 }
 FLEET_DEVICE uint32_t fleeti_cycles(void)
 {

@@ -621,6 +621,15 @@ def check_policies(kernels, r, arch):
         r.check(name + "/together", not [i for i in between if i.op == "s_waitcnt"], "a wait between the loads")
 
 
+def check_clock(kernels, r, arch):
+    """A tick is 10 ns: where the counter has 25 MHz it is multiplied by four."""
+    k = kernels["clock_ticks"]
+    reads = k.find(lambda i: i.op == "s_memrealtime")
+    shifts = [i.text for i in k.code[reads[0]:] if "lshl" in i.op] if reads else []
+    wanted = ["2"] if arch == "gfx90a" else []
+    r.check("clock_ticks/unit", len(reads) == 1 and [re.split(r"[ ,]+", s)[-1] for s in shifts] == wanted, "%s" % shifts)
+
+
 def check_tile_iterator(listing, r):
     """On the way from tile to tile nothing is divided, but on the branch into a last, narrower window."""
     k = listing.kernels["tile_iterator"]
@@ -1020,6 +1029,7 @@ def kernels(arch, include, work, flags=(), dis=False):
     stream = Report(label + "/stream_loop/")
     if "-DLOOP" not in flags:
         check_policies(listing.kernels, r, arch)
+        check_clock(listing.kernels, r, arch)
         check_tile_iterator(listing, r)
         check_reduce_add(listing, r)
         if arch != "gfx90a":

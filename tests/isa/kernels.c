@@ -133,6 +133,10 @@ KERNEL store_device(uint32_t *word)
     fleet_store_relaxed_device(word, 1);
 }
 
+KERNEL clock_ticks(uint64_t *z)
+{
+    *z = fleet_clock_ticks();
+}
 KERNEL chiplet_id(uint32_t *z)
 {
     z[fleet_thread_id()] = fleet_chiplet_id();
