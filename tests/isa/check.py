@@ -857,7 +857,7 @@ SCALARS_IN_LANES = 128
 LANES = {"07_linear_layer": 176, "10_requests": 192, "qwen3": 192}
 ACCUMULATORS = {"qwen3/gfx90a": 21, "qwen3/gfx942": 26, "qwen3/gfx950": 33}
 # Likewise of the kernels with the tiles of prompts, between the loops of their products; shapes of tiles of logits.
-PROMPTS = {"prefill": {"lanes": 24, "accumulators": 116, "heads": 0}, "decode_wide": {"lanes": 192, "accumulators": 124, "heads": 1}}
+PROMPTS = {"prefill": {"lanes": 26, "accumulators": 116, "heads": 0}, "decode_wide": {"lanes": 192, "accumulators": 124, "heads": 1}}
 
 
 def check_registers(listing, name, r, lanes=0, accumulators=0):
