@@ -492,7 +492,8 @@ def qwen3(t: Table) -> None:
                     [compiler, *(CPP17 if "++" in compiler else C11), *how, *t.flags, "-Itests", path],
                     roots=[path])
     # Each header alone; those of the GPUs' backends are their compilers' affair.
-    of_gpus = ("backend_amd", "backend_nvidia", "tasks/attention", "tasks/prefill", "tasks/serve_wide")
+    of_gpus = ("backend_amd", "backend_nvidia", "tasks/attention", "tasks/prefill", "tasks/serve_wide",
+               "tasks/wide")
     for path in files("examples/qwen3/*.h", "examples/qwen3/host/*.h", "examples/qwen3/tasks/*.h"):
         if path[len("examples/qwen3/"):-len(".h")] not in of_gpus:
             t.check(f"alone/{stem(path)}", ["gcc", *C11, *t.flags, "-fsyntax-only", "-x", "c", path], roots=[path])
