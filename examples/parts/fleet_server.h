@@ -3328,7 +3328,8 @@ fleet_status fleet_server_reset(fleet_server *s, fleet_stream stream)
     }
     for (uint32_t i = 0; i < held; i++) {
         fleeti_desk_slot *desk = fleeti_desk_slots(s) + i;
-        fleeti_free_slot(desk, (uint32_t)(desk->state >> 32));
+        /* Atomic, since a thread that looked before may only now try to change it, in vain. */
+        fleeti_free_slot(desk, (uint32_t)(__atomic_load_n(&desk->state, __ATOMIC_RELAXED) >> 32));
     }
     return status;
 }
