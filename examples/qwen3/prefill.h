@@ -57,6 +57,10 @@ static uint32_t prefill_tokens(batch *all, uint32_t sequences)
 #if defined(FLEET_CUDA)
 #define PREFILL_EXPERTS_KERNEL FLEET_KERNEL_OF(prefill_experts)
 
+static prefill_division divide_expert(const fleet_linear *shape, uint32_t rows, const decoder *d)
+{
+    return prefill_divide_expert(shape, rows, d->top_k, d->experts);
+}
 /* Places of rows that are sorted by expert, at most; and their activations. */
 static uint64_t most_places(const decoder *d, uint32_t rows)
 {
@@ -81,6 +85,10 @@ static void expert_buffers(decoder *d, device_memory *mem, uint64_t places)
 #define PREFILL_EXPERTS_KERNEL FLEET_KERNEL_OF(prefill)
 #define PREFILL_EXPERT_ROWS PREFILL_ROWS
 #define MOST_WIDE_GROUP PREFILL_QUERIES
+static prefill_division divide_expert(const fleet_linear *shape, uint32_t rows, const decoder *d)
+{
+    return prefill_divide(shape, EPILOGUE_STORE, rows, d->chiplets * d->workers, 1);
+}
 static uint64_t most_places(const decoder *d, uint32_t rows)
 {
     FLEET_UNUSED(d), FLEET_UNUSED(rows);
@@ -106,6 +114,37 @@ static uint32_t is_wide(const model *m, const prefill_run *p, uint32_t sequences
     return p->max_rows && !m->config.experts && sequences > MAX_ROWS &&
            sequences <= PREFILL_TILE_ROWS &&
            m->config.heads / m->config.kv_heads <= MOST_WIDE_GROUP;
+}
+
+/* Divides the products of all steps among the workers. *adds: 1: some of o or down have parts. */
+static void prefill_divide_steps(const model *m, const decoder *d, prefill_step *steps, uint32_t n,
+                                 uint32_t *adds)
+{
+    fleet_linear shapes[PREFILL_PRODUCTS];
+    prefill_shapes(m, d, shapes);
+    *adds = 0;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < (d->experts ? PREFILL_PRODUCTS : PREFILL_ROUTER); k++) {
+            const uint32_t is_expert = k == PREFILL_EXPERT_UP || k == PREFILL_EXPERT_DOWN;
+            const uint32_t groups = k == PREFILL_QKV                      ? head_groups(d)
+                                    : k == PREFILL_O || k == PREFILL_DOWN ? column_groups(d)
+                                                                          : 0;
+            fleet_linear shape = shapes[k]; /* of a chiplet */
+            if (groups) shape.n /= groups;
+            steps[i].division[k] =
+                is_expert ? divide_expert(&shape, steps[i].rows, d)
+                          : prefill_divide(&shape, prefill_end_of(k), steps[i].rows,
+                                           groups ? d->workers : d->chiplets * d->workers,
+                                           d->two_terms ? 2 : 1);
+            *adds |= prefill_end_of(k) == EPILOGUE_RESIDUAL &&
+                     steps[i].division[k].parts >= PREFILL_ADDED_PARTS;
+        }
+}
+
+/* Floats of a product's parts, at most: there are no more parts of tiles than workers. */
+static uint64_t most_parts(uint64_t workers)
+{
+    return workers * PREFILL_TILE_ROWS * prefill_columns(1);
 }
 
 /* Memory for the activations of max_rows rows, and the last ones of `sequences` prompts; d: the session's. */

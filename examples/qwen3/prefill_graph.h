@@ -25,11 +25,6 @@ static void wide_best_buffers(decoder *d, device_memory *mem)
 #define ATTEND_WIDE WIDE(wide_attend)
 #define HEAD_WIDE WIDE(wide_head)
 
-static prefill_division divide_expert(const fleet_linear *shape, uint32_t rows, const decoder *d)
-{
-    return prefill_divide_expert(shape, rows, d->top_k, d->experts);
-}
-
 /* A task that several sets have, with one term or two, has the same number in all: this one stands for all. */
 typedef char the_sets_have_the_same_numbers
     [(uint32_t)prefill_set_prefill_embed == (uint32_t)wide_set_prefill_embed &&
@@ -94,13 +89,8 @@ static void append_sorted_experts(chain *c, const model_layer *l, uint32_t i,
     task->floats = d->prefill_results, task->norm = next_norm;
 }
 #elif defined(FLEET_HIP)
-/* Models with experts are NVIDIA's alone. */
 #define ATTEND_WIDE NO_TASK /* heads and attention are those of prompts */
 #define HEAD_WIDE WIDE(head_wide)
-static prefill_division divide_expert(const fleet_linear *shape, uint32_t rows, const decoder *d)
-{
-    return prefill_divide(shape, EPILOGUE_STORE, rows, d->chiplets * d->workers, 1);
-}
 /* Chiplets among which the KV heads of prompts are divided, and columns of the residual stream. A chiplet has whole heads and
    whole tiles; 0: all chiplets share the work, as in a server. */
 static uint32_t head_groups(const decoder *d)
@@ -147,12 +137,6 @@ static void append_sorted_experts(chain *c, const model_layer *l, uint32_t i,
 #endif
 
 #if !defined(FLEET_HOST)
-/* Floats of a product's parts, at most: there are no more parts of tiles than workers. */
-static uint64_t most_parts(uint64_t workers)
-{
-    return workers * PREFILL_TILE_ROWS * prefill_columns(1);
-}
-
 /* The shapes of a layer's products. */
 static void prefill_shapes(const model *m, const decoder *d, fleet_linear *shapes)
 {
@@ -166,31 +150,6 @@ static void prefill_shapes(const model *m, const decoder *d, fleet_linear *shape
     shapes[PREFILL_EXPERT_UP] = linear_shape_of(2 * m->expert_ffn, d->hidden, 1);
     shapes[PREFILL_EXPERT_DOWN] = linear_shape_of(d->hidden, m->expert_ffn, 1);
 }
-/* Divides the products of all steps among the workers. *adds: 1: some of o or down have parts. */
-static void prefill_divide_steps(const model *m, const decoder *d, prefill_step *steps, uint32_t n,
-                                 uint32_t *adds)
-{
-    fleet_linear shapes[PREFILL_PRODUCTS];
-    prefill_shapes(m, d, shapes);
-    *adds = 0;
-    for (uint32_t i = 0; i < n; i++)
-        for (uint32_t k = 0; k < (d->experts ? PREFILL_PRODUCTS : PREFILL_ROUTER); k++) {
-            const uint32_t is_expert = k == PREFILL_EXPERT_UP || k == PREFILL_EXPERT_DOWN;
-            const uint32_t groups = k == PREFILL_QKV                      ? head_groups(d)
-                                    : k == PREFILL_O || k == PREFILL_DOWN ? column_groups(d)
-                                                                          : 0;
-            fleet_linear shape = shapes[k]; /* of a chiplet */
-            if (groups) shape.n /= groups;
-            steps[i].division[k] =
-                is_expert ? divide_expert(&shape, steps[i].rows, d)
-                          : prefill_divide(&shape, prefill_end_of(k), steps[i].rows,
-                                           groups ? d->workers : d->chiplets * d->workers,
-                                           d->two_terms ? 2 : 1);
-            *adds |= prefill_end_of(k) == EPILOGUE_RESIDUAL &&
-                     steps[i].division[k].parts >= PREFILL_ADDED_PARTS;
-        }
-}
-
 /* After a product that adds to the residual stream: adds up its parts, if there are any. */
 static void append_add(chain *c, const char *name, uint32_t layer, uint32_t product,
                        const float *next_norm)

@@ -504,9 +504,9 @@ static int measure_alone(bench *b)
     }
     printf("alone\t%u\t%u\t%.1f\t%.1f\n", b->n, b->o.prompt,
            (double)(last->sent - begun) * FLEETI_CLOCK_NS * 1e-3,
-           last->n > 1 ? (double)(last->latest - last->sent) * FLEETI_CLOCK_NS * 1e-3 /
-                             (last->n - 1)
-                       : 0);
+           last->n > 1
+               ? (double)(last->latest - last->sent) * FLEETI_CLOCK_NS * 1e-3 / (last->n - 1)
+               : 0);
     fflush(stdout);
     close_server(b);
     return b->bad;
