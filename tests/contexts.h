@@ -1,7 +1,8 @@
-/* swapcontext and setcontext without the C library's system call for the signal mask, which takes most
-   of the time of a launch in the deterministic engine. Where a program includes this, in one of its
-   files, they replace the library's. They run what makecontext has prepared, too: a function without
-   arguments, which has to end with setcontext, since only the library's code follows uc_link. */
+/* swapcontext and setcontext without the C library's system call for the signal mask, which takes
+   most of the time of a launch in the deterministic engine. Where a program includes this, in one
+   of its files, they replace the library's. They run what makecontext has prepared, too: a function
+   without arguments, which has to end with setcontext, since only the library's code follows
+   uc_link. */
 #ifndef FLEET_TEST_CONTEXTS_H
 #define FLEET_TEST_CONTEXTS_H
 

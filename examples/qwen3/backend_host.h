@@ -215,7 +215,8 @@ SPECIALIZED void multiply_tiles(tile_block *w, row_block *b, const bf16 *weights
 /* Blocks of a tile that all rows are multiplied by while the L1 holds them. */
 #define L1_BLOCKS 8u
 
-/* The wave's share of the rows. The registers of its loops do not depend on what surrounds a call. */
+/* The wave's share of the rows. The registers of its loops do not depend on what surrounds a call.
+   */
 static __attribute__((noinline, unused)) void
 multiply_share(const fleet_ctx *ctx, const bf16 *weights, const operand *in, const linear_lds *l)
 {

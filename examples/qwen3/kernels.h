@@ -1,5 +1,5 @@
-/* kernels.h: the kernels of a session (session.h), which on the CPU and on AMD GPUs a server has, too; NVIDIA's
-   of a server are in serving.h and serving_wide.h. */
+/* kernels.h: the kernels of a session (session.h), which on the CPU and on AMD GPUs a server has,
+   too; NVIDIA's of a server are in serving.h and serving_wide.h. */
 #ifndef QWEN3_KERNELS_H
 #define QWEN3_KERNELS_H
 

@@ -13,10 +13,12 @@
    It is the first step of all sequences, but for its layers. The bits of a row depend on how many rows its step has, but not on
    the other rows.
 
-   More sequences than MAX_ROWS decode in such a kernel, too (tasks/wide.h), where there are no logits to be kept or drawn from.
-   A step has a row of each running sequence, and the last tokens of the prompts are left to the first one:
+   More sequences than MAX_ROWS decode in such a kernel, too (tasks/wide.h), if no logits are
+   kept or drawn from. A step has a row of each running sequence, and the last tokens of the
+   prompts are left to the first one; there are heads where attention does not have them:
 
-       embed -> [ qkv -> attend -> o -> add -> gate_up -> down -> add ] x layers -> lm_head -> next */
+       embed -> [ qkv -> heads -> attend -> o -> add -> gate_up -> down -> add ] x layers
+             -> lm_head -> next */
 #ifndef QWEN3_PREFILL_H
 #define QWEN3_PREFILL_H
 
@@ -78,8 +80,8 @@ static void expert_buffers(decoder *d, device_memory *mem, uint64_t places)
     d->prefill_routes = memory_get(mem, "prompts", prefill_routes_bytes(d->top_k, d->experts));
 }
 
-/* Of launches that decode by steps of more rows than MAX_ROWS: attention has the queries of a row and a KV head in one
-   fragment. */
+/* Of launches that decode by steps of more rows than MAX_ROWS: attention has the queries of a row
+   and a KV head in one fragment. */
 #define MOST_WIDE_GROUP FRAGMENT_ROWS
 #elif defined(FLEET_HIP)
 #define PREFILL_EXPERTS_KERNEL FLEET_KERNEL_OF(prefill)
@@ -236,10 +238,11 @@ static int later_keys(const void *a, const void *b)
     return x->row < y->row ? -1 : x->row > y->row;
 }
 
-/* Lays out the prompts of `all` from their positions on, without their last tokens where steps of all sequences follow, and moves all positions
-   to the last tokens, from which the first ones are generated. Pages that a prompt shares with an earlier one are those of rows before its
-   own, which are there even in the same step, since all keys of a layer are stored before it attends. tokens: [sequences][line]. 0, or
-   -1: no memory is left. */
+/* Lays out the prompts of `all` from their positions on, without their last tokens where steps of
+   all sequences follow, and moves all positions to the last tokens, from which the first ones are
+   generated. Pages that a prompt shares with an earlier one are those of rows before its own, which
+   are there even in the same step, since all keys of a layer are stored before it attends. tokens:
+   [sequences][line]. 0, or -1: no memory is left. */
 static int prefill_lay_out(prefill_layout *l, const prefill_run *p, batch *all, uint32_t sequences,
                            const int32_t *tokens, uint32_t line, const page_table *pages)
 {

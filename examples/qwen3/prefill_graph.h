@@ -1,5 +1,6 @@
-/* prefill_graph.h: what the launches of prompts and of many sequences (prefill.h) and servers with long chunks (serving_wide.h)
-   have in common: how products are divided, and the graph of the layers. */
+/* prefill_graph.h: what the launches of prompts and of many sequences (prefill.h) and servers with
+   long chunks (serving_wide.h) have in common: how products are divided, and the graph of the
+   layers. */
 #ifndef QWEN3_PREFILL_GRAPH_H
 #define QWEN3_PREFILL_GRAPH_H
 

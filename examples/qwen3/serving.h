@@ -10,8 +10,8 @@
    A request has the same tokens, and the same bits of logits, whatever is decoded beside it: KV
    splits have a given size, and a step has no more rows than products add in the same order
    (serving_rows). A server whose chunks are longer, or which decodes more requests, has another
-   kernel where there is one (serving_wide.h), and other bits, but again the same whatever is beside a
-   request. */
+   kernel where there is one (serving_wide.h), and other bits, but again the same whatever is beside
+   a request. */
 #ifndef QWEN3_SERVING_H
 #define QWEN3_SERVING_H
 

@@ -33,8 +33,8 @@ static uint32_t wide_chunk_row(uint32_t decode_rows)
 {
     return padded(decode_rows, VECTOR);
 }
-/* Rows that choose a token, at most: of requests that decode, and of one whose prompt ends. 0: such a
-   model has none of these servers. */
+/* Rows that choose a token, at most: of requests that decode, and of one whose prompt ends. 0: such
+   a model has none of these servers. */
 static uint32_t wide_decode_rows(const model *m)
 {
     return m->has_prefill && !m->config.experts &&

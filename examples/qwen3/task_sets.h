@@ -1,9 +1,11 @@
-/* task_sets.h: the tasks of each kind of kernel, and their numbers. On the CPU and on AMD GPUs sessions and servers have the same
-   kernels. On NVIDIA GPUs registers are scarce, so that there are more sets, which consist of the same tasks, but for
+/* task_sets.h: the tasks of each kind of kernel, and their numbers. On the CPU and on AMD GPUs
+   sessions and servers have the same kernels. On NVIDIA GPUs registers are scarce, so that there
+   are more sets, which consist of the same tasks, but for
    - linear layers and attention, which have a version for large batches (large M);
    - experts: models that have none have kernels without their tasks;
    - the last task: a session has `next`, a server `boundary` and gates.
-   A task has the same number in all sets that have it, except that those of experts follow the last task. */
+   A task has the same number in all sets that have it, except that those of experts follow the
+   last task. */
 #ifndef QWEN3_TASK_SETS_H
 #define QWEN3_TASK_SETS_H
 
@@ -77,8 +79,9 @@ typedef task_args prefill_set;
 PREFILL_DISPATCH(prefill_set, PREFILL_TASKS)
 #endif
 
-/* Those that decode many sequences, and those of a server with long chunks: WIDE(task) and SERVED_WIDE(task) are the numbers of a
-   task in these. On AMD GPUs they are one set, apart from that of prompts, which would take 7% longer with them. */
+/* Those that decode many sequences, and those of a server with long chunks: WIDE(task) and
+   SERVED_WIDE(task) are the numbers of a task in these. On AMD GPUs they are one set, apart from
+   that of prompts, which would take 7% longer with them. */
 #if defined(FLEET_CUDA)
 #define SERVED_WIDE(task) ((uint32_t)served_wide_##task)
 #elif defined(FLEET_HIP)

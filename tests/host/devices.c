@@ -311,8 +311,8 @@ static void a_rank_with_another_plan_is_named(test_run *t)
     devices_close(&d);
 }
 
-/* Rank 0 waits for rank 1, which is late, when rank 2 finds that its own plan is another one and stops
-   the rest. */
+/* Rank 0 waits for rank 1, which is late, when rank 2 finds that its own plan is another one and
+   stops the rest. */
 static void a_rank_with_another_plan_is_named_by_all(test_run *t)
 {
     devices d;

@@ -3272,8 +3272,8 @@ static void served_rows_are_those_alone(test_run *t)
     check_preemption(t, few, SERVED_ROWS, 6, 1);
     if (!t->failed_here && !is_part() && test_in_turn(1))
         check_preemption(t, many, SERVED_ROWS, 130, 0);
-    /* A chunk in several tiles, of which the first one begins after rows that decode; a warp attends
-       for each of these. */
+    /* A chunk in several tiles, of which the first one begins after rows that decode; a warp
+       attends for each of these. */
     if (!t->failed_here && !is_part() && test_in_turn(2))
         check_preemption(t, most, MANY_SERVED_ROWS, MOST_SERVED_CHUNK, 0);
 }

@@ -521,9 +521,9 @@ static void make_long_kinds(stand *o, kind *kinds, serving_desc d)
     }
 }
 
-/* Where the device has a kernel for them, chunks have more rows than a step of the others, or than a
-   tile of products, and each request has what it has alone, however often a chunk stops between two
-   layers and another one takes its place. */
+/* Where the device has a kernel for them, chunks have more rows than a step of the others, or than
+   a tile of products, and each request has what it has alone, however often a chunk stops between
+   two layers and another one takes its place. */
 static void long_chunks(test_run *t)
 {
     stand *o = stand_of(t, 0);

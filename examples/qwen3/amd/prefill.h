@@ -83,8 +83,9 @@ FLEET_HOST_DEVICE uint32_t prefill_columns(const uint32_t terms)
 /* Cycles that a worker takes to begin and to end a tile, and bytes of parts that it stores and loads in one. */
 #define PREFILL_ITEM 8000u
 #define PREFILL_BYTES_PER_CYCLE 12u
-/* Cycles of the worker with the most tiles: 1,024 multiplications in one, and to store and load parts. Gates and ups, and
-   logits, are not summed up anywhere else, so they have one part; all but gates and ups have the widest tiles. */
+/* Cycles of the worker with the most tiles: 1,024 multiplications in one, and to store and load
+   parts. Gates and ups, and logits, are not summed up anywhere else, so they have one part; all but
+   gates and ups have the widest tiles. */
 FLEET_HOST_DEVICE uint64_t prefill_cost(uint32_t columns, epilogue end, uint32_t rows,
                                         uint32_t workers, uint32_t terms, prefill_division by)
 {
@@ -330,11 +331,13 @@ FLEET_DEVICE uint32_t column_of_group(const task_args *task, uint32_t group, uin
     return q + kv + group * own_kv + c - own_q - own_kv;
 }
 
-/* What becomes of the sums of a tile: parts are stored as they are, gates meet their ups, and of logits the largest ones are kept,
-   and what a server's requests may need. Lanes have columns of parts, and rows of the others. */
+/* What becomes of the sums of a tile: parts are stored as they are, gates meet their ups, and of
+   logits the largest ones are kept, and what a server's requests may need. Lanes have columns of
+   parts, and rows of the others. */
 enum { STORES_PARTS, STORES_GATED, KEEPS_LOGITS };
 
-/* Stores the logits of a row whose sequence draws, or whose logits are kept. column: the lane's first one. */
+/* Stores the logits of a row whose sequence draws, or whose logits are kept. column: the lane's
+   first one. */
 FLEET_DEVICE void keep_logits(const decoder *d, const sums16 *sum, float scale, uint32_t row,
                               uint32_t column, const uint32_t column_blocks)
 {
@@ -350,8 +353,8 @@ FLEET_DEVICE void keep_logits(const decoder *d, const sums16 *sum, float scale, 
         if (c < d->vocab) to[c] = sum[i / 16][i % 16] * scale;
     }
 }
-/* Keeps the largest logit of each row among the worker's columns; is_first: 1: of its first tile. The same lane has a row in
-   all tiles. */
+/* Keeps the largest logit of each row among the worker's columns; is_first: 1: of its first tile.
+   The same lane has a row in all tiles. */
 FLEET_DEVICE void keep_best(const decoder *d, const sums16 (*sum)[MAX_COLUMN_BLOCKS],
                             const lds_float *scales, const prefill_item *item, uint32_t rows,
                             uint32_t worker, uint32_t is_first, const uint32_t row_blocks,
@@ -382,8 +385,9 @@ FLEET_DEVICE void keep_best(const decoder *d, const sums16 (*sum)[MAX_COLUMN_BLO
     }
 }
 
-/* row_blocks: of 32 rows that a wave has; column_blocks: of 32 columns; kind: STORES_PARTS or another one. All are constants.
-   Blocks that do not exist are multiplied too; their sums are ignored. */
+/* row_blocks: of 32 rows that a wave has; column_blocks: of 32 columns; kind: STORES_PARTS or
+   another one. All are constants. Blocks that do not exist are multiplied too; their sums are
+   ignored. */
 FLEET_DEVICE void prefill_product(const fleet_ctx *ctx, const task_args *task, uint32_t group,
                                   const prefill_items *t, uint32_t rows, const uint32_t row_blocks,
                                   const uint32_t column_blocks, const uint32_t kind)

@@ -1,5 +1,5 @@
-/* amd/serve_wide.h: the head of servers with long chunks (tasks/serve_wide.h), and of launches that decode more sequences than
-   MAX_ROWS (tasks/wide.h). Their attention is that of prompts. */
+/* amd/serve_wide.h: the head of servers with long chunks (tasks/serve_wide.h), and of launches that
+   decode more sequences than MAX_ROWS (tasks/wide.h). Their attention is that of prompts. */
 #ifndef QWEN3_AMD_SERVE_WIDE_H
 #define QWEN3_AMD_SERVE_WIDE_H
 

@@ -76,9 +76,9 @@ FLEET_HOST_DEVICE uint32_t prefill_columns(const uint32_t terms)
    parts, in bytes. An H200's copies 50 KB in 1 us. */
 #define PREFILL_ITEM 200000u
 #define PREFILL_ADDING 250000u
-/* What the worker with the most tiles of a product of `rows` rows has to copy to LDS, in bytes, which
-   takes longer than to multiply it. Parts are stored and loaded again; those of the residual stream
-   by a task that also adds it and stores it. */
+/* What the worker with the most tiles of a product of `rows` rows has to copy to LDS, in bytes,
+   which takes longer than to multiply it. Parts are stored and loaded again; those of the residual
+   stream by a task that also adds it and stores it. */
 FLEET_HOST_DEVICE uint64_t prefill_cost(uint32_t columns, epilogue end, uint32_t rows,
                                         uint32_t workers, uint32_t terms, prefill_division by)
 {

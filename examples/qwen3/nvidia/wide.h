@@ -1,4 +1,5 @@
-/* nvidia/wide.h: attention and the head of a kernel that decodes more sequences than MAX_ROWS in a step (tasks/wide.h).
+/* nvidia/wide.h: attention and the head of a kernel that decodes more sequences than MAX_ROWS in a
+   step (tasks/wide.h).
 
    In attention a warp has a row and a KV head at a time, and nothing in common with the others: it copies the pages to stages
    of its own in LDS, ahead of what it multiplies and across items, with mma.sync as in attention.h. So nothing is split, and

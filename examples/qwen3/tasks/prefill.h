@@ -8,7 +8,7 @@
        EMBEDDED             columns of the residual stream that a wave has at a time, four a lane
        SQUARED_COLUMNS      columns whose squares are added up together: four times a power of two, at most EMBEDDED
        PARTS_LOADED         parts whose loads overlap
-       LOW_TERM             how far an activation's low term is behind its high one, where it has two
+       LOW_TERM             how far an activation's low term is behind its high one, if it has two
 
    and of products
 
@@ -16,7 +16,8 @@
        PARTS_K              k's of which each part but the last one has a multiple
        prefill_columns      columns of a tile, at most; the fewest are 64 for each term
        COLUMNS_STEP         columns by which tiles differ in width
-       prefill_cost         what a product costs with a division, in any unit; UINT64_MAX: it cannot be divided so */
+       prefill_cost         what a product costs with a division, in any unit; UINT64_MAX: it cannot
+                            be divided so */
 #ifndef QWEN3_TASKS_PREFILL_H
 #define QWEN3_TASKS_PREFILL_H
 
@@ -88,9 +89,9 @@ FLEET_DEVICE uint32_t prefill_tile_end(uint32_t row, uint32_t rows)
     const uint32_t end = (row / PREFILL_TILE_ROWS + 1) * PREFILL_TILE_ROWS;
     return end < rows ? end : rows;
 }
-/* The work items of a product of the rows from `begin` on, where the first tile begins. Item i is part
-   i % parts of tile i / parts; tile t has rows t % across and columns t / across, so that workers that
-   run at the same time share weights. */
+/* The work items of a product of the rows from `begin` on, where the first tile begins. Item i is
+   part i % parts of tile i / parts; tile t has rows t % across and columns t / across, so that
+   workers that run at the same time share weights. */
 typedef struct prefill_items {
     uint32_t begin, across, parts, part_k, items;
 } prefill_items;

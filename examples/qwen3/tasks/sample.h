@@ -121,8 +121,8 @@ FLEET_DEVICE void copy_batch(const fleet_ctx *ctx, batch *to, const batch *from)
 
 /* The LDS of the task that ends a step. */
 typedef struct ending_lds {
-    /* [ENDING_BESTS]: largest logits, and their tokens; after reduce_best those of row r are in entry
-       r % ENDING_BESTS */
+    /* [ENDING_BESTS]: largest logits, and their tokens; after reduce_best those of row r are in
+       entry r % ENDING_BESTS */
     float *best;
     int32_t *token;
     batch *b; /* a copy, of all */

@@ -9,7 +9,8 @@
    Groups     A batch has decode rows, a sequence each, and after them the chunk of one prompt. Each of these two groups
               runs in all layers, unless a gate suspends it: then it goes on with that layer in a later step. The rows of a
               layer are those of the groups that it has, without gaps, so that no other task knows of this.
-              A server with long chunks has other places for its rows, and parks otherwise (serve_wide.h).
+              A server with long chunks has other places for its rows, and parks otherwise
+              (serve_wide.h).
    Parking    A group that stops leaves its activations in decoder.parked_..., and gets them back where it goes on: for
               decode rows and for a chunk of each class there is room. */
 #ifndef QWEN3_TASKS_SERVE_H

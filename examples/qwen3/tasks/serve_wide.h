@@ -1,7 +1,7 @@
-/* tasks/serve_wide.h: the tasks of a server whose steps have up to PREFILL_ROWS rows, of which fewer
-   than PREFILL_TILE_ROWS decode: those of the kernel that takes prompts (prefill.h), and what
-   serve.h has for steps of MAX_ROWS rows. nvidia/serve_wide.h and amd/serve_wide.h include it before
-   `attend_served` and `head_wide`, which are theirs.
+/* tasks/serve_wide.h: the tasks of a server whose steps have up to PREFILL_ROWS rows, of which
+   fewer than PREFILL_TILE_ROWS decode: those of the kernel that takes prompts (prefill.h), and what
+   serve.h has for steps of MAX_ROWS rows. nvidia/serve_wide.h and amd/serve_wide.h include it
+   before their own tasks.
 
    Rows       Decode rows begin at row 0, and the chunk at chunk_row, wherever the other group is: a
               group that stops between two layers, or goes on, need not move. A layer has the rows
@@ -12,7 +12,8 @@
               a chunk, until one of another class takes its place: before the first layer of that
               step, all workers park it, and get back one that goes on.
    Order      Products have the same parts in all steps, whatever the width of their tiles, and
-              attention adds in an order of positions alone: a row has the same bits in all steps. */
+              attention adds in an order of positions alone: a row has the same bits in all
+              steps. */
 #ifndef QWEN3_TASKS_SERVE_WIDE_H
 #define QWEN3_TASKS_SERVE_WIDE_H
 
@@ -23,9 +24,9 @@
 /* Blocks of a step, at most: a decode row, or some rows of a chunk. */
 #define SERVED_BLOCKS (PREFILL_TILE_ROWS + PREFILL_ROWS)
 
-/* The parts of a product in all steps. Each number of parts costs steps of few rows and steps of many
-   rows some multiple of what the best number costs them; this one has the least sum of both, where
-   few rows count twice, since more steps have few. The width is chosen for each step. */
+/* The parts of a product in all steps. Each number of parts costs steps of few rows and steps of
+   many rows some multiple of what the best number costs them; this one has the least sum of both,
+   where few rows count twice, since more steps have few. The width is chosen for each step. */
 #define SERVED_FEW 16u
 #define SERVED_MANY 512u
 #define FEW_TO_MANY 2.0f
@@ -113,9 +114,9 @@ FLEET_DEVICE prefill_block tile_block(const decoder *d, batch *b, uint32_t decod
     return block;
 }
 
-/* Lays out the rows that the batch has in a layer, and their blocks, those with the most keys first.
-   Where a warp attends for a row that decodes, the blocks of such rows come before those of the
-   chunk. By all threads; the batch is in LDS. */
+/* Lays out the rows that the batch has in a layer, and their blocks, those with the most keys
+   first. Where a warp attends for a row that decodes, the blocks of such rows come before those of
+   the chunk. By all threads; the batch is in LDS. */
 FLEET_DEVICE void arrange_tile(const fleet_ctx *ctx, const decoder *d, const ending_lds *l,
                                const fleet_batch *from, uint32_t layer)
 {
@@ -181,7 +182,8 @@ FLEET_DEVICE void plan_moves(const decoder *d, const fleet_batch *before, const 
     if (next->chunk_begin) step->restores = kind;
 }
 
-/* Copies the lane's four columns from c on of row r to the parked row, or back. All lanes call it. */
+/* Copies the lane's four columns from c on of row r to the parked row, or back. All lanes call it.
+   */
 FLEET_DEVICE void park_columns(const decoder *d, uint32_t r, uint32_t parked, uint32_t c,
                                uint32_t back)
 {
@@ -199,7 +201,8 @@ FLEET_DEVICE void park_columns(const decoder *d, uint32_t r, uint32_t parked, ui
         (back ? parked_squares : squares)[c / SQUARED_COLUMNS];
 }
 
-/* Clears pages, embeds the rows of the first layer, and moves chunks. A lane has the same columns in all that it does. */
+/* Clears pages, embeds the rows of the first layer, and moves chunks. A lane has the same columns
+   in all that it does. */
 FLEET_TILE(embed_wide, task_args)
 {
     const decoder *d = &args->d;

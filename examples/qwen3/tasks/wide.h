@@ -1,5 +1,6 @@
-/* tasks/wide.h: the end of a step of a kernel that decodes more sequences than MAX_ROWS, with the tasks of the kernel that takes
-   prompts (prefill.h; ../prefill.h has the graph). A step has a row of each running sequence, up to PREFILL_TILE_ROWS. */
+/* tasks/wide.h: the end of a step of a kernel that decodes more sequences than MAX_ROWS, with the
+   tasks of the kernel that takes prompts (prefill.h; ../prefill.h has the graph). A step has a row
+   of each running sequence, up to PREFILL_TILE_ROWS. */
 #ifndef QWEN3_TASKS_WIDE_H
 #define QWEN3_TASKS_WIDE_H
 
@@ -35,8 +36,8 @@ FLEET_DEVICE best_token wide_best(const decoder *d, uint32_t workers, uint32_t r
     return best;
 }
 
-/* Chooses the token of each row's sequence. The next step has the rows of the sequences that go on, in the same order; a thread
-   has a row. Ends the launch when there are none. One task. */
+/* Chooses the token of each row's sequence. The next step has the rows of the sequences that go on,
+   in the same order; a thread has a row. Ends the launch when there are none. One task. */
 FLEET_TILE(wide_next, task_args)
 {
     const decoder *d = &args->d;
