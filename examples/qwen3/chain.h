@@ -13,7 +13,7 @@ typedef char a_row_is_routed[QWEN3_MAX_EXPERTS <= ROUTE_SCORES ? 1 : -1];
 static uint32_t count_tasks(const model *m)
 {
     uint32_t n = m->ranks > 1 ? 5 : 4;
-    for (uint32_t i = 0; i < m->config.layers; i++) n += m->layers[i].sparse ? 11u : 9u;
+    for (uint32_t i = 0; i < m->config.layers; i++) n += m->layers[i].sparse ? 12u : 9u;
     return n;
 }
 /* Of a step with a round for each batch. */

@@ -26,6 +26,8 @@
 #include "page_table.h"
 #include "prefill_graph.h"
 
+/* Launches before the one that decodes: of the prompts, and of the first tokens. */
+#define PREFILL_LAUNCHES 2u
 /* What a launch needs. */
 typedef struct prefill_stage {
     task_args *tasks;
@@ -85,7 +87,6 @@ static void expert_buffers(decoder *d, device_memory *mem, uint64_t places)
 #define MOST_WIDE_GROUP FRAGMENT_ROWS
 #elif defined(FLEET_HIP)
 #define PREFILL_EXPERTS_KERNEL FLEET_KERNEL_OF(prefill)
-#define PREFILL_EXPERT_ROWS PREFILL_ROWS
 #define MOST_WIDE_GROUP PREFILL_QUERIES
 static prefill_division divide_expert(const fleet_linear *shape, uint32_t rows, const decoder *d)
 {
@@ -113,7 +114,7 @@ static void expert_buffers(decoder *d, device_memory *mem, uint64_t places)
 /* 1: so many sequences decode in one step (tasks/wide.h). */
 static uint32_t is_wide(const model *m, const prefill_run *p, uint32_t sequences)
 {
-    return p->max_rows && !m->config.experts && sequences > MAX_ROWS &&
+    return p->max_rows && !m->config.experts && m->ranks == 1 && sequences > MAX_ROWS &&
            sequences <= PREFILL_TILE_ROWS &&
            m->config.heads / m->config.kv_heads <= MOST_WIDE_GROUP;
 }
@@ -139,14 +140,8 @@ static void prefill_divide_steps(const model *m, const decoder *d, prefill_step 
                                            groups ? d->workers : d->chiplets * d->workers,
                                            d->two_terms ? 2 : 1);
             *adds |= prefill_end_of(k) == EPILOGUE_RESIDUAL &&
-                     steps[i].division[k].parts >= PREFILL_ADDED_PARTS;
+                     (steps[i].division[k].parts >= PREFILL_ADDED_PARTS || m->ranks > 1);
         }
-}
-
-/* Floats of a product's parts, at most: there are no more parts of tiles than workers. */
-static uint64_t most_parts(uint64_t workers)
-{
-    return workers * PREFILL_TILE_ROWS * prefill_columns(1);
 }
 
 /* Memory for the activations of max_rows rows, and the last ones of `sequences` prompts; d: the session's. */
@@ -180,6 +175,18 @@ static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d
     else
         p->d.prefill_last =
             (float *)memory_get(mem, "prompts", (uint64_t)sequences * d->hidden * sizeof(float));
+}
+
+/* Of several ranks: bytes of the sums of prompts, which they exchange; and where they are. d: the
+   session's. */
+static uint64_t prefill_exchanged_bytes(const prefill_run *p, uint32_t ranks)
+{
+    return ranks > 1 && p->max_rows ? 2 * parts_of_all_ranks(&p->d) * sizeof(float) : 0;
+}
+static void prefill_ranks(prefill_run *p, const decoder *d, void *summands)
+{
+    p->d.peers = d->peers, p->d.summands = (fleet_quad *)summands;
+    p->d.first_expert = d->first_expert, p->d.own_experts = d->own_experts;
 }
 
 /* Rows of steps, at most, for such a model and batch. */
@@ -371,15 +378,23 @@ static int prefill_fail(char *error, const char *why)
     return -1;
 }
 
-/* Makes plan, image and state of a launch. 0, or -1 and mem->error. */
+static void next_region(fleet_peers *peers, size_t bytes)
+{
+    for (uint32_t i = 0; i < peers->ranks; i++) peers->bases[i] = (char *)peers->bases[i] + bytes;
+}
+/* Makes plan, image and state of a launch. peers: of several ranks, the part of their regions for its
+   events, of so many bytes. 0, or -1 and mem->error. */
 static int prefill_stage_make(prefill_stage *s, device_memory *mem, const model *m,
                               const decoder *d,
                               fleet_graph *(*build)(const model *, const decoder *, task_args *),
-                              const fleet_plan_desc *desc)
+                              const fleet_plan_desc *desc, const fleet_peers *peers, size_t bytes)
 {
-    const fleet_state_desc state = fleet_state_desc_default();
+    fleet_state_desc state = fleet_state_desc_default();
     fleet_status status;
+    if (m->ranks > 1) state.peers = peers;
     if (decoder_plan(mem, m, d, build, desc, &s->tasks, &s->device_tasks, &s->plan)) return -1;
+    if (fleet_peers_bytes(s->plan) > bytes)
+        return prefill_fail(mem->error, "a launch's part of the ranks' region is too small");
     status = fleet_upload(&s->image, s->plan, NULL), s->image_made = !status;
     if (!status) status = fleet_state_create(&s->state, &s->image, &state, NULL);
     s->state_made = s->image_made && !status;
@@ -394,12 +409,15 @@ static void prefill_stage_free(prefill_stage *s)
 }
 
 /* Makes plans, images and states, and the steps. Moves the positions of `all` to the last tokens of the prompts. d, plan: of the
-   launch that decodes. */
+   launch that decodes; peers_bytes: of several ranks, what that has of their regions, before those
+   of these launches. */
 static int prefill_prepare(prefill_run *p, device_memory *mem, const model *m, batch *all,
                            uint32_t sequences, const int32_t *tokens, uint32_t line,
-                           const page_table *pages, const decoder *d, const fleet_plan_desc *plan)
+                           const page_table *pages, const decoder *d, const fleet_plan_desc *plan,
+                           size_t peers_bytes)
 {
     fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_peers peers = d->peers;
     decoder first = *d;
     prefill_layout l;
     if (prefill_lay_out(&l, p, all, sequences, tokens, line, pages))
@@ -420,31 +438,43 @@ static int prefill_prepare(prefill_run *p, device_memory *mem, const model *m, b
     free(l.blocks);
     free(l.steps);
     free(l.ends);
-    desc.topology = plan->topology, desc.schedule = FLEET_SCHEDULE_STATIC;
+    desc.topology = plan->topology, desc.schedule = FLEET_SCHEDULE_STATIC, desc.ranks = plan->ranks;
     first.prefill_last = p->d.prefill_last;
     if (p->is_wide) wide_lay_out(p, mem, m, all, sequences, tokens, line, pages, &p->wide);
     if (p->is_wide && !p->rows) return mem->error[0] ? -1 : 0;
-    if (prefill_stage_make(&p->prompts, mem, m, &p->d, prefill_graph, &desc)) return -1;
+    next_region(&peers, peers_bytes);
+    if (prefill_stage_make(&p->prompts, mem, m, &p->d, prefill_graph, &desc, &peers, peers_bytes))
+        return -1;
     if (p->is_wide) return 0;
-    return prefill_stage_make(&p->tokens, mem, m, &first, first_tokens_graph, plan);
+    next_region(&peers, peers_bytes);
+    return prefill_stage_make(&p->tokens, mem, m, &first, first_tokens_graph, plan, &peers,
+                              peers_bytes);
 }
 
 /* Enqueues all steps, and the launch of the first tokens, which is as `decode` by this kernel. The launch that decodes follows
-   in the same stream. */
+   in the same stream. Of several ranks, waits for each launch, so that a rank that has failed is
+   waited for once. *state: the one that failed, if the result is not FLEET_OK. */
 static fleet_status prefill_launch(prefill_run *p, const fleet_launch_desc *decode,
-                                   fleet_kernel kernel)
+                                   fleet_kernel kernel, const fleet_state **state)
 {
+    const uint32_t has_ranks = p->d.peers.ranks > 1;
     fleet_launch_desc d = fleet_launch_desc_default();
     fleet_status status;
     if (!p->rows) return FLEET_OK;
+    *state = &p->prompts.state;
     d.steps = p->steps, d.threads = PREFILL_THREADS, d.lds_bytes = PREFILL_LDS_BYTES;
+    d.peer_limit_ns = decode->peer_limit_ns;
     status = fleet_launch(&p->prompts.state, &d,
                           p->d.experts ? PREFILL_EXPERTS_KERNEL : FLEET_KERNEL_OF(prefill),
                           p->prompts.device_tasks);
+    if (!status && has_ranks) status = fleet_state_wait(&p->prompts.state, NULL);
     if (status || p->is_wide) return status;
+    *state = &p->tokens.state;
     d = *decode, d.steps = 1;
     if (decode->steps) d.trace = NULL; /* it is of the last step */
-    return fleet_launch(&p->tokens.state, &d, kernel, p->tokens.device_tasks);
+    status = fleet_launch(&p->tokens.state, &d, kernel, p->tokens.device_tasks);
+    if (!status && has_ranks) status = fleet_state_wait(&p->tokens.state, NULL);
+    return status;
 }
 /* Waits for both launches. *state: the one that failed, if the result is not FLEET_OK. */
 static fleet_status prefill_wait(prefill_run *p, const fleet_state **state)
@@ -470,6 +500,15 @@ static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d
 {
     FLEET_UNUSED(p), FLEET_UNUSED(mem), FLEET_UNUSED(d), FLEET_UNUSED(m), FLEET_UNUSED(sequences);
 }
+static uint64_t prefill_exchanged_bytes(const prefill_run *p, uint32_t ranks)
+{
+    FLEET_UNUSED(p), FLEET_UNUSED(ranks);
+    return 0;
+}
+static void prefill_ranks(prefill_run *p, const decoder *d, void *summands)
+{
+    FLEET_UNUSED(p), FLEET_UNUSED(d), FLEET_UNUSED(summands);
+}
 static uint32_t prefill_rows_of(const model *m, uint32_t wanted, uint64_t tokens)
 {
     FLEET_UNUSED(m), FLEET_UNUSED(wanted), FLEET_UNUSED(tokens);
@@ -477,17 +516,19 @@ static uint32_t prefill_rows_of(const model *m, uint32_t wanted, uint64_t tokens
 }
 static int prefill_prepare(prefill_run *p, device_memory *mem, const model *m, batch *all,
                            uint32_t sequences, const int32_t *tokens, uint32_t line,
-                           const page_table *pages, const decoder *d, const fleet_plan_desc *plan)
+                           const page_table *pages, const decoder *d, const fleet_plan_desc *plan,
+                           size_t peers_bytes)
 {
+    FLEET_UNUSED(peers_bytes);
     FLEET_UNUSED(p), FLEET_UNUSED(mem), FLEET_UNUSED(m), FLEET_UNUSED(all), FLEET_UNUSED(sequences),
         FLEET_UNUSED(tokens);
     FLEET_UNUSED(line), FLEET_UNUSED(pages), FLEET_UNUSED(d), FLEET_UNUSED(plan);
     return 0;
 }
 static fleet_status prefill_launch(prefill_run *p, const fleet_launch_desc *decode,
-                                   fleet_kernel kernel)
+                                   fleet_kernel kernel, const fleet_state **state)
 {
-    FLEET_UNUSED(p), FLEET_UNUSED(decode), FLEET_UNUSED(kernel);
+    FLEET_UNUSED(p), FLEET_UNUSED(decode), FLEET_UNUSED(kernel), FLEET_UNUSED(state);
     return FLEET_OK;
 }
 static fleet_status prefill_wait(prefill_run *p, const fleet_state **state)

@@ -8,6 +8,24 @@
 #include "graph.h"
 
 #if !defined(FLEET_HOST)
+/* Floats of a product's parts, at most: there are no more parts of tiles than workers. */
+static uint64_t most_parts(uint64_t workers)
+{
+    return workers * PREFILL_TILE_ROWS * prefill_columns(1);
+}
+/* Of several ranks: floats of the parts of all of them, at most; and where those of o are (which: 0),
+   and those of down or the experts (1). They take turns: when a rank stores to one of them again,
+   all have read the other one since, and so this one before. */
+static uint64_t parts_of_all_ranks(const decoder *d)
+{
+    const uint64_t rows = d->experts ? PREFILL_EXPERT_ROWS : PREFILL_ROWS;
+    return d->peers.ranks * (rows * d->hidden + most_parts(d->chiplets * d->workers));
+}
+static fleet_quad *summands_of_prompts(const decoder *d, uint32_t which)
+{
+    return d->summands + which * parts_of_all_ranks(d) / 4;
+}
+
 /* The largest logits of each worker of a kernel whose steps are one tile. */
 static void wide_best_buffers(decoder *d, device_memory *mem)
 {
@@ -88,22 +106,32 @@ static void append_sorted_experts(chain *c, const model_layer *l, uint32_t i,
     epilogue_store(task, d->prefill_results, d->hidden);
     task = append_task(c, "combine", i, prefill_expert_set_prefill_combine, FLEET_LEVEL_DEVICE);
     task->floats = d->prefill_results, task->norm = next_norm;
+    if (c->m->ranks == 1) return;
+    task->summands = summands_of_prompts(d, 1), c->joins = 1;
+    task = append_task(c, "combine_add", i, prefill_set_prefill_add, FLEET_LEVEL_DEVICE);
+    task->product = PREFILL_EXPERT_DOWN, task->norm = next_norm;
+    task->summands = summands_of_prompts(d, 1);
 }
 #elif defined(FLEET_HIP)
 #define ATTEND_WIDE NO_TASK /* heads and attention are those of prompts */
 #define HEAD_WIDE WIDE(head_wide)
+/* 1: all chiplets share all work: in a server, and of several ranks. */
+static uint32_t shares_all(const decoder *d)
+{
+    return d->unaware || d->table || d->peers.ranks > 1;
+}
 /* Chiplets among which the KV heads of prompts are divided, and columns of the residual stream. A chiplet has whole heads and
-   whole tiles; 0: all chiplets share the work, as in a server. */
+   whole tiles; 0: all chiplets share the work. */
 static uint32_t head_groups(const decoder *d)
 {
-    const uint32_t n = d->unaware || d->table ? 1 : d->chiplets;
+    const uint32_t n = shares_all(d) ? 1 : d->chiplets;
     return n > 1 && d->kv_heads % n == 0 && d->kv_heads / n * d->head_dim % PREFILL_COLUMNS == 0
                ? n
                : 0;
 }
 static uint32_t column_groups(const decoder *d)
 {
-    const uint32_t n = d->unaware || d->table ? 1 : d->chiplets;
+    const uint32_t n = shares_all(d) ? 1 : d->chiplets;
     return n > 1 && d->hidden % (n * PREFILL_COLUMNS) == 0 ? n : 0;
 }
 static uint64_t weight_bytes(const task_args *task)
@@ -151,16 +179,19 @@ static void prefill_shapes(const model *m, const decoder *d, fleet_linear *shape
     shapes[PREFILL_EXPERT_UP] = linear_shape_of(2 * m->expert_ffn, d->hidden, 1);
     shapes[PREFILL_EXPERT_DOWN] = linear_shape_of(d->hidden, m->expert_ffn, 1);
 }
-/* After a product that adds to the residual stream: adds up its parts, if there are any. */
+/* After a product that adds to the residual stream: adds up its parts, if there are any, and those
+   of the other ranks. */
 static void append_add(chain *c, const char *name, uint32_t layer, uint32_t product,
                        const float *next_norm)
 {
+    fleet_quad *summands =
+        c->m->ranks > 1 ? summands_of_prompts(c->d, product == PREFILL_DOWN) : NULL;
     task_args *task = &c->tasks[c->n - 1];
-    task->product = product;
+    task->product = product, task->summands = summands;
     if (!c->d->prefill_adds) return;
-    c->stays = 0;
+    c->stays = 0, c->joins = c->m->ranks > 1;
     task = append_task(c, name, layer, prefill_set_prefill_add, FLEET_LEVEL_DEVICE);
-    task->product = product, task->norm = next_norm;
+    task->product = product, task->norm = next_norm, task->summands = summands;
     c->groups = 0;
 }
 

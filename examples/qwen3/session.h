@@ -93,7 +93,7 @@ typedef struct session {
     fleet_trace trace;
     uint32_t image_made, state_made, trace_made;
     prefill_run prefill;
-    size_t peers_bytes; /* of several ranks: of their regions, for the kit */
+    size_t peers_bytes; /* of several ranks: of their regions, for the events of a launch */
     /* d.generated, as the host sees it: when a step's event has been seen, its tokens are there; -1: none yet. The word
        after them: of several ranks, whose events no host sees, how many steps have ended; their tokens come then or soon */
     int32_t *generated;
@@ -132,6 +132,24 @@ static void session_rounds(session *s, uint32_t n)
         s->first[i].sequences = n - i * MAX_ROWS < MAX_ROWS ? n - i * MAX_ROWS : MAX_ROWS;
 }
 
+/* The region of each rank: first fleet_peers_bytes for the events of each launch, where ranks with
+   another model find each other too; then the sums that ranks exchange, what their heads find, and
+   the sums of prompts. Offsets and all of it, in bytes. */
+typedef struct rank_region {
+    size_t summands, heads, prompts, bytes;
+} rank_region;
+static rank_region session_region(const session *s)
+{
+    const size_t bests = bests_of(&s->d);
+    const size_t logits = s->d.logits ? (size_t)s->sequences * s->d.logit_steps : 0;
+    rank_region r;
+    r.summands = s->peers_bytes * (1 + PREFILL_LAUNCHES);
+    r.heads = r.summands + 2 * summand_quads(&s->d) * sizeof(fleet_quad);
+    r.prompts = r.heads + (2 * bests + logits * s->m->head_tokens) * sizeof(float);
+    r.prompts = (r.prompts + 127) / 128 * 128;
+    r.bytes = r.prompts + prefill_exchanged_bytes(&s->prefill, s->m->ranks);
+    return r;
+}
 /* Memory of the sequences' tokens and pages, and the decoder's buffers. */
 static int session_buffers(session *s)
 {
@@ -143,6 +161,11 @@ static int session_buffers(session *s)
     desc.context = s->desc.context, desc.sequences = n, desc.draws = s->desc.draws;
     desc.logit_steps = s->desc.keep_logits ? s->desc.steps : s->desc.draws;
     desc.rope_bf16 = s->desc.rope_bf16;
+    if (s->m->ranks > 1) {
+        const uint32_t ranks = d->peers.ranks = s->m->ranks;
+        d->first_expert = s->m->first_expert, d->own_experts = s->m->own_experts;
+        s->peers_bytes = (size_t)(count_step_tasks(s->m, d) + 4) * (ranks * ranks + 1) * 128;
+    }
     d->table_pages = ceil_div(s->desc.context, PAGE_TOKENS), d->pages = n * d->table_pages;
     d->limit = s->desc.steps;
     if (!mem->counts && session_generated_memory(s)) return -1;
@@ -157,6 +180,7 @@ static int session_buffers(session *s)
         !desc.logit_steps)
         s->prefill.is_wide = is_wide(s->m, &s->prefill, n);
     if (s->prefill.max_rows) prefill_buffers(&s->prefill, mem, d, s->m, n);
+    if (s->m->ranks > 1 && mem->counts) mem->bytes += session_region(s).bytes;
     return mem->error[0] ? -1 : 0;
 }
 
@@ -179,33 +203,25 @@ static uint64_t session_digest(const session *s, const request *requests, uint32
     return sum;
 }
 
-/* Makes the region of each rank: first fleet_peers_bytes for the kit's events, where ranks with another model find each
-   other too, then the sums that ranks exchange, and what their heads find. */
+/* Makes the region of each rank. */
 static int session_ranks(session *s)
 {
-    const uint32_t ranks = s->m->ranks;
     const size_t bests = bests_of(&s->d);
-    const size_t logits = s->d.logits ? (size_t)s->sequences * s->d.logit_steps : 0;
-    const size_t heads = (2 * bests + logits * s->m->head_tokens) * sizeof(float);
+    const rank_region r = session_region(s);
     float *best = (float *)malloc(bests * sizeof *best);
-    size_t summands;
-    int bad;
-    s->d.peers.ranks = ranks;
-    summands = 2 * summand_quads(&s->d) * sizeof(fleet_quad);
-    s->peers_bytes = (size_t)(count_step_tasks(s->m, &s->d) + 4) * (ranks * ranks + 1) * 128;
-    bad = !best || !s->desc.ranks ||
-          s->desc.ranks->open(s->desc.ranks->user, s->peers_bytes + summands + heads, &s->d.peers);
+    int bad =
+        !best || !s->desc.ranks || s->desc.ranks->open(s->desc.ranks->user, r.bytes, &s->d.peers);
     if (!bad) {
-        s->d.summands =
-            (fleet_quad *)(void *)((char *)s->d.peers.bases[s->d.peers.rank] + s->peers_bytes);
-        for (size_t i = 0; i < bests; i++) best[i] = -INFINITY;    /* as in d.best */
-        bad = fleet_device_clear(s->d.summands, summands, NULL) || /* of other sessions' tags */
+        char *own = (char *)s->d.peers.bases[s->d.peers.rank];
+        s->d.summands = (fleet_quad *)(void *)(own + r.summands);
+        prefill_ranks(&s->prefill, &s->d, own + r.prompts);
+        for (size_t i = 0; i < bests; i++) best[i] = -INFINITY; /* as in d.best */
+        /* of other sessions' tags */
+        bad = fleet_device_clear(own + r.summands, r.bytes - r.summands, NULL) ||
               fleet_to_device(heads_of(&s->d), best, bests * sizeof *best, NULL);
     }
     free(best);
-    if (bad) return session_fail(s, "ranks", "no memory that all of them share");
-    s->d.first_expert = s->m->first_expert, s->d.own_experts = s->m->own_experts;
-    return 0;
+    return bad ? session_fail(s, "ranks", "no memory that all of them share") : 0;
 }
 
 /* Ends the launch that session_run waits for, from another thread. What was generated stays. */
@@ -396,7 +412,7 @@ static int session_prefill(session *s, const int32_t *tokens, uint32_t line)
     s->prefill.rows = s->prefill.is_wide ? rows - s->sequences : rows;
     s->first->prompt_rows += rows - s->sequences; /* the first step counts the last ones */
     return prefill_prepare(&s->prefill, &s->memory, s->m, s->first, s->sequences, tokens, line,
-                           &s->pages, &s->d, &plan);
+                           &s->pages, &s->d, &plan, s->peers_bytes);
 }
 /* Whether the first step has a launch of its own. */
 static uint32_t has_first_launch(const session *s)
@@ -480,8 +496,8 @@ static int session_prepare(session *s, const request *requests, uint32_t n)
     if (m->large_m && desc->schedule != FLEET_SCHEDULE_STATIC)
         return session_fail(s, "schedule",
                             "the model was loaded for STATIC; model_load takes another one");
-    if (session_batch(s, requests, n) || session_buffers(s) || session_upload_tokens(s, requests) ||
-        session_upload_sampling(s, requests) || (m->ranks > 1 && session_ranks(s)))
+    if (session_batch(s, requests, n) || session_buffers(s) || (m->ranks > 1 && session_ranks(s)) ||
+        session_upload_tokens(s, requests) || session_upload_sampling(s, requests))
         return -1;
     if (s->prefill.is_wide
             ? wide_plan(&s->prefill, &s->memory, m, &p, &s->tasks, &s->device_tasks, &s->plan)
@@ -555,7 +571,7 @@ static int session_run(session *s)
     d.finish = s->m->ranks == 1;
     d.peer_limit_ns = s->desc.peer_limit_ns;
     if (s->trace_made) d.trace = &s->trace;
-    status = prefill_launch(&s->prefill, &d, kernel);
+    status = prefill_launch(&s->prefill, &d, kernel, &state);
     if (!status && d.steps)
         status = s->prefill.is_wide ? wide_launch(&s->state, &d, s->device_tasks)
                                     : fleet_launch(&s->state, &d, kernel, s->device_tasks);

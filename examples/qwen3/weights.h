@@ -19,7 +19,7 @@ typedef struct model_layer {
 typedef struct model {
     qwen3_config config;
     uint32_t rank, ranks;     /* config has this rank's heads and KV heads */
-    uint32_t ffn, expert_ffn; /* of this rank, padded to BLOCK_K */
+    uint32_t ffn, expert_ffn; /* of this rank, padded (model_share) */
     uint32_t first_expert, own_experts;
     /* Tokens of a rank's share of lm_head, padded to TILE_N where there are several; columns that this rank has, at least
        one */
@@ -183,7 +183,9 @@ static void device_has_wgmma(model *m, uint32_t *has)
     fleet_device_free(to);
 }
 
-/* Takes this rank's share, all of it for one rank. */
+/* Takes this rank's share, all of it for one rank. Of several ranks each share of columns is a
+   multiple of SHARE_COLUMNS, so that a kernel of its own takes prompts (prefill_suits). */
+#define SHARE_COLUMNS (2 * BLOCK_K)
 static void model_share(model *m)
 {
     qwen3_config *c = &m->config;
@@ -191,10 +193,10 @@ static void model_share(model *m)
     m->rank = c->rank, m->ranks = c->ranks > 1 ? c->ranks : 1;
     if (m->ranks > 1) {
         c->kv_heads = ceil_div(c->kv_heads, m->ranks);
-        while (c->kv_heads * group * c->head_dim % BLOCK_K) c->kv_heads++;
+        while (c->kv_heads * group * c->head_dim % SHARE_COLUMNS) c->kv_heads++;
         c->heads = c->kv_heads * group;
     }
-    m->ffn = padded(ceil_div(c->ffn, m->ranks), BLOCK_K);
+    m->ffn = padded(ceil_div(c->ffn, m->ranks), m->ranks > 1 ? SHARE_COLUMNS : BLOCK_K);
     m->expert_ffn = padded(c->expert_ffn, BLOCK_K);
     m->own_experts = ceil_div(c->experts, m->ranks), m->first_expert = m->rank * m->own_experts;
     m->head_tokens = m->ranks > 1 ? padded(ceil_div(c->vocab, m->ranks), TILE_N) : c->vocab;
@@ -243,7 +245,7 @@ static int model_begin(model *m, const qwen3_config *config, fleet_schedule sche
     m->workers = device_workers();
     if (schedule == FLEET_SCHEDULE_STATIC) device_has_wgmma(m, has);
     m->large_m = has[0] && !c->experts && sequences > SMALL_M_ROWS;
-    m->has_prefill = has[1] && m->ranks == 1 && prefill_suits(c->experts, c->hidden, q, m->ffn);
+    m->has_prefill = has[1] && prefill_suits(c->experts, c->hidden, q, m->ffn);
     if (!m->error[0]) m->refused = (uint32_t)shape_refused(c, m->error);
     return m->error[0] != 0;
 }

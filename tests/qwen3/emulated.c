@@ -2089,6 +2089,7 @@ typedef struct prefill_case {
     uint32_t panel_tiles, inner_k;   /* of the packed weights */
     uint32_t epilogue, width, parts; /* of the tiles, that these are to be */
     uint32_t terms;
+    uint32_t ranks; /* 2: of a residual layer, the summands of another rank are added; or 0 */
 } prefill_case;
 
 static void run_prefill_linear(const fleet_ctx *ctx, void *args)
@@ -2124,6 +2125,23 @@ static void launch_prefill(lane_function function, void *args, uint32_t workers)
     chiplets = 1, threads_of_group = THREADS;
 }
 
+/* The parts of the other rank, which is the first one, are there already, all but one zeros. Returns
+   the regions, of so many floats each. */
+static float *exchanged_begin(task_args *o, const prefill_case *p, size_t *floats)
+{
+    float *regions;
+    *floats = (size_t)2 * p->parts * p->rows * p->columns;
+    regions = (float *)calloc(2 * *floats, sizeof *regions);
+    if (!regions) abort();
+    o->d.peers.rank = 1, o->d.peers.ranks = 2;
+    for (uint32_t r = 0; r < 2; r++) o->d.peers.bases[r] = regions + r * *floats;
+    o->summands = (fleet_quad *)(void *)(regions + *floats);
+    for (uint32_t r = 0; r < p->rows; r++)
+        for (uint32_t c = 0; c < p->columns; c++)
+            regions[*floats + r * p->columns + c] = (float)summand_of_other(r, c);
+    return regions;
+}
+
 /* Numbers are whole and sums exact, but for the norm. Rows that do not exist are NaN. */
 static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t number)
 {
@@ -2143,6 +2161,8 @@ static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t nu
     prefill_step step_of = {.rows = rows};
     double *wants = (double *)calloc(n, sizeof *wants);
     static task_args o;
+    float *regions = NULL;
+    size_t region = 0; /* floats */
     if (!marked || !wants) abort();
     memset(marked, 1, acts * k / BLOCK_K);
     memset(squares, 0, (size_t)all * parts * sizeof *squares);
@@ -2180,6 +2200,7 @@ static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t nu
     may_read.from = x, may_read.rows = (uint32_t)(acts * k / BLOCK_K), may_read.width = BLOCK_K;
     may_read.marked = marked;
     may_copy.from = weights, may_copy.values = (size_t)panels * tile * padded;
+    if (p->ranks) regions = exchanged_begin(&o, p, &region);
     launch_prefill(terms == 2 ? run_prefill_linear_terms : run_prefill_linear, &o, p->workers);
     if (!complaint[0] && is_residual)
         launch_prefill(terms == 2 ? run_prefill_add_terms : run_prefill_add, &o, p->workers);
@@ -2198,6 +2219,15 @@ static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t nu
             for (uint32_t i = 0; i < k; i++)
                 want += act_terms(x + prefill_at(r, i, k, terms), terms) * (double)plain[c * k + i];
             if (is_residual) {
+                if (p->ranks) { /* this rank's parts are on both */
+                    double there = 0, here = 0;
+                    for (uint32_t i = p->parts; i < 2 * p->parts; i++) {
+                        there += (double)regions[(i * rows + r) * n + c];
+                        here += (double)regions[region + (i * rows + r) * n + c];
+                    }
+                    CHECK(there == want && here == want);
+                    want += summand_of_other(r, c);
+                }
                 got = h[r * n + c], want += (double)before[r * n + c];
                 act_t both[LOW_TERM + 1];
                 store_act(both, LOW_TERM, got * norm[c]);
@@ -2229,30 +2259,34 @@ static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t nu
         }
     }
     free(x), free(weights), free(next), free(plain), free(floats), free(h), free(before);
-    free(norm), free(squares), free(marked), free(wants);
+    free(norm), free(squares), free(marked), free(wants), free(regions);
     may_copy.values = 0;
 }
 
 /* Tiles of all widths, whole ones and not; rows of one tile and of two, and fewer than a group; both layouts of weights,
    with panels that tiles cut and a last one that is narrower; a last stage of weights that is half full;
-   activations of two terms, with one block of rows and with two. */
+   activations of two terms, with one block of rows and with two; another rank, for whose sums the
+   parts are kept. */
 static void prompts_products_are_exact(test_run *t)
 {
     static const prefill_case cases[] = {
-        {5, 64, 16, 2, 1, STAGE_K, EPILOGUE_STORE, 64, 1, 1},
-        {70, 192, 256, 1, 12, WGMMA_K, EPILOGUE_SILU, 128, 1, 1},
-        {20, 640, 256, 1, 3, STAGE_K, EPILOGUE_RESIDUAL, 128, 1, 1},
-        {257, 320, 272, 4, 3, STAGE_K, EPILOGUE_STORE, 192, 1, 1},
-        {130, 128, 192, 6, 2, STAGE_K, EPILOGUE_RESIDUAL, 64, 1, 1},
-        {131, 64, 512, 1, 7, WGMMA_K, EPILOGUE_RESIDUAL, 128, 1, 1},
-        {70, 2624, 192, 6, 2, STAGE_K, EPILOGUE_RESIDUAL, 192, 6, 1},
-        {140, 2112, 176, 5, 7, WGMMA_K, EPILOGUE_STORE, 192, 5, 1},
-        {40, 1088, 400, 3, 2, STAGE_K, EPILOGUE_SILU, 192, 1, 1},
-        {5, 64, 16, 2, 1, STAGE_K, EPILOGUE_STORE, 128, 1, 2},
-        {70, 192, 256, 1, 1, STAGE_K, EPILOGUE_SILU, 256, 1, 2},
-        {140, 544, 160, 2, 2, STAGE_K, EPILOGUE_RESIDUAL, 192, 1, 2},
-        {129, 2112, 272, 5, 3, STAGE_K, EPILOGUE_STORE, 192, 1, 2},
-        {30, 1600, 192, 6, 3, STAGE_K, EPILOGUE_RESIDUAL, 192, 4, 2},
+        {5, 64, 16, 2, 1, STAGE_K, EPILOGUE_STORE, 64, 1, 1, 0},
+        {70, 192, 256, 1, 12, WGMMA_K, EPILOGUE_SILU, 128, 1, 1, 0},
+        {20, 640, 256, 1, 3, STAGE_K, EPILOGUE_RESIDUAL, 128, 1, 1, 0},
+        {257, 320, 272, 4, 3, STAGE_K, EPILOGUE_STORE, 192, 1, 1, 0},
+        {130, 128, 192, 6, 2, STAGE_K, EPILOGUE_RESIDUAL, 64, 1, 1, 0},
+        {131, 64, 512, 1, 7, WGMMA_K, EPILOGUE_RESIDUAL, 128, 1, 1, 0},
+        {70, 2624, 192, 6, 2, STAGE_K, EPILOGUE_RESIDUAL, 192, 6, 1, 0},
+        {140, 2112, 176, 5, 7, WGMMA_K, EPILOGUE_STORE, 192, 5, 1, 0},
+        {40, 1088, 400, 3, 2, STAGE_K, EPILOGUE_SILU, 192, 1, 1, 0},
+        {5, 64, 16, 2, 1, STAGE_K, EPILOGUE_STORE, 128, 1, 2, 0},
+        {70, 192, 256, 1, 1, STAGE_K, EPILOGUE_SILU, 256, 1, 2, 0},
+        {140, 544, 160, 2, 2, STAGE_K, EPILOGUE_RESIDUAL, 192, 1, 2, 0},
+        {129, 2112, 272, 5, 3, STAGE_K, EPILOGUE_STORE, 192, 1, 2, 0},
+        {30, 1600, 192, 6, 3, STAGE_K, EPILOGUE_RESIDUAL, 192, 4, 2, 0},
+        {130, 128, 192, 5, 2, STAGE_K, EPILOGUE_RESIDUAL, 64, 1, 1, 2},
+        {70, 2624, 192, 6, 2, STAGE_K, EPILOGUE_RESIDUAL, 192, 6, 1, 2},
+        {140, 544, 160, 2, 2, STAGE_K, EPILOGUE_RESIDUAL, 192, 1, 2, 2},
     };
     drawn = 5;
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -2373,12 +2407,13 @@ static void plain_experts(const plain_layer *l, const double *x, const double *f
     }
 }
 
-/* The layer from the router on, with so many workers: the new residual stream in h, x and squares. */
+/* The layer from the router on, with so many workers: the new residual stream in h, x and squares.
+   Of several ranks (o->d.peers), with this one's experts alone, whose sum all have then. */
 static void launch_experts(const prefill_experts_case *p, task_args *o, float *h,
                            const uint16_t *router, const uint16_t *up, const uint16_t *down,
                            uint32_t workers)
 {
-    const uint32_t ffn = p->ffn;
+    const uint32_t ffn = p->ffn, own = o->d.peers.ranks ? o->d.own_experts : p->experts;
     const size_t rows = ceil_div(p->rows, TERM_ROWS) * TERM_ROWS;
     const uint32_t places = expert_places(p->rows, p->top_k, p->experts);
     const size_t values = sorted_values(places, p->hidden), of_gated = sorted_values(places, ffn);
@@ -2394,13 +2429,54 @@ static void launch_experts(const prefill_experts_case *p, task_args *o, float *h
     o->acts = sorted;
     if (!complaint[0]) launch_prefill(run_prefill_gather, o, workers);
     o->epilogue = EPILOGUE_SILU, o->acts = gated, o->columns = ffn, o->rmsnorm = 0;
-    launch_expert_product(o, sorted, values, up, p->experts, 2 * p->ffn, p->hidden,
-                          PREFILL_EXPERT_UP, workers);
-    o->epilogue = EPILOGUE_STORE, o->floats = results, o->columns = p->hidden;
-    launch_expert_product(o, gated, of_gated, down, p->experts, p->hidden, ffn, PREFILL_EXPERT_DOWN,
+    launch_expert_product(o, sorted, values, up, own, 2 * p->ffn, p->hidden, PREFILL_EXPERT_UP,
                           workers);
+    o->epilogue = EPILOGUE_STORE, o->floats = results, o->columns = p->hidden;
+    launch_expert_product(o, gated, of_gated, down, own, p->hidden, ffn, PREFILL_EXPERT_DOWN,
+                          workers);
+    if (o->d.peers.ranks) o->summands = (fleet_quad *)o->d.peers.bases[o->d.peers.rank];
     if (!complaint[0]) launch_prefill(run_prefill_combine, o, workers);
+    o->summands = NULL;
     free(sorted), free(gated), free(results);
+}
+
+/* The first values of a matrix of n columns of k, of several that were packed tile by tile. */
+static const uint16_t *packed_matrix(const uint16_t *from, uint32_t which, uint32_t n, uint32_t k)
+{
+    return from + (size_t)which * ceil_div(n, TILE_N) * TILE_N * (ceil_div(k, K_ALIGN) * K_ALIGN);
+}
+/* Three ranks, of which the last one may have no experts: each stores the sum of its own to all, and
+   these add up to `wants`. */
+static void check_ranks_of_experts(test_run *t, const prefill_experts_case *p, task_args *o,
+                                   const uint16_t *router, const uint16_t *up, const uint16_t *down,
+                                   const float *before, const double *wants, const double *sizes,
+                                   uint32_t number)
+{
+    const size_t all = (size_t)p->rows * p->hidden;
+    const uint32_t each = ceil_div(p->experts, 3);
+    float *regions = floats_of(3 * 3 * all);
+    for (uint32_t r = 0; r < 3 && !complaint[0]; r++) {
+        const uint32_t first = r * each, left = p->experts > first ? p->experts - first : 0;
+        o->d.peers.ranks = 3, o->d.peers.rank = r;
+        for (uint32_t i = 0; i < 3; i++) o->d.peers.bases[i] = regions + i * 3 * all;
+        o->d.first_expert = first, o->d.own_experts = left < each ? left : each;
+        launch_experts(p, o, o->d.h, router,
+                       packed_matrix(up, left ? first : 0, 2 * p->ffn, p->hidden),
+                       packed_matrix(down, left ? first : 0, p->hidden, p->ffn), p->workers);
+    }
+    for (size_t i = 0; i < all && !complaint[0] && !t->failed_here; i++) {
+        double sum = (double)before[i];
+        for (uint32_t r = 0; r < 3; r++) {
+            const float part = regions[r * all + i];
+            CHECK(part == regions[3 * all + r * all + i] && part == regions[6 * all + r * all + i]);
+            sum += (double)part;
+        }
+        if (!(fabs(sum - wants[i]) <= 0x1.02p-8 * sizes[i] + 1e-4))
+            test_fail(t, __FILE__, __LINE__, "case %u, three ranks: value %u is %g, expected %g",
+                      number, (uint32_t)i, sum, wants[i]);
+    }
+    memset(&o->d.peers, 0, sizeof o->d.peers);
+    free(regions);
 }
 
 static void check_prefill_experts(test_run *t, const prefill_experts_case *p, uint32_t number)
@@ -2425,7 +2501,8 @@ static void check_prefill_experts(test_run *t, const prefill_experts_case *p, ui
     o.d.hidden = hidden, o.d.experts = p->experts, o.d.top_k = p->top_k, o.d.eps = 1e-6f;
     o.d.norm_topk = p->norm_topk, o.d.prefill = &step_of, o.d.chiplets = 1;
     o.d.workers = p->workers, o.d.x = x, o.d.squares = squares, o.norm = norm;
-    o.d.qkv = floats_of((size_t)rows * ceil_div(p->experts, TILE_N) * TILE_N * PREFILL_PARTS);
+    o.d.qkv =
+        floats_of((size_t)rows * (ceil_div(p->experts, TILE_N) * TILE_N * PREFILL_PARTS + hidden));
     o.d.prefill_routes = malloc(prefill_routes_bytes(p->top_k, p->experts));
     if (!o.d.prefill_routes) abort();
     memset(o.d.prefill_routes, 0xff, prefill_routes_bytes(p->top_k, p->experts));
@@ -2464,6 +2541,8 @@ static void check_prefill_experts(test_run *t, const prefill_experts_case *p, ui
         launch_experts(p, &o, again, router, up, down, 1);
         memcpy(x, kept, all * TERMS * 2);
         memcpy(squares, kept_squares, (size_t)rows * parts * 4);
+        if (!complaint[0])
+            check_ranks_of_experts(t, p, &o, router, up, down, before, wants, sizes, number);
         free(kept), free(kept_squares);
     }
     if (!complaint[0]) launch_experts(p, &o, h, router, up, down, p->workers);

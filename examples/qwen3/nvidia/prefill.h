@@ -23,6 +23,8 @@
 
 #define PREFILL_QUERIES 128u /* of a block of attention */
 #define PREFILL_ROWS 2048u   /* rows of a step, at most */
+/* The same of models with experts: a step reads the weights of all experts. */
+#define PREFILL_EXPERT_ROWS 4096u
 #define PREFILL_DISPATCH FLEET_DISPATCH
 #define PREFILL_LEAST MAX_ROWS /* tokens for which the launches of their own pay */
 #define PREFILL_ADDED_PARTS 2u
@@ -420,12 +422,17 @@ FLEET_DEVICE void prefill_epilogue(const task_args *task, const float *sums, con
                                                      : prefill_at(r, c, task->columns, terms)),
                                    value[0], value[1], terms);
             }
-        } else if (!is_residual || parts > 1) {
-            float *to = floats + ((size_t)part * rows + r) * columns + column;
-            UNROLLED
-            for (uint32_t j = 0; j < width / 8; j++)
-                if (is_row && column + j * 8 < columns)
-                    store_vec2(to + j * 8, sum[j * 4] * scale[n], sum[j * 4 + 1] * scale[n]);
+        } else if (!is_residual || parts > 1 || is_exchanged(task)) {
+            const size_t at =
+                ((size_t)part_of_ranks(task, parts, part) * rows + r) * columns + column;
+            ROLLED
+            for (uint32_t rank = 0; rank < ranks_of_parts(task); rank++) {
+                float *to = (is_exchanged(task) ? parts_on(task, rank) : floats) + at;
+                UNROLLED
+                for (uint32_t j = 0; j < width / 8; j++)
+                    if (is_row && column + j * 8 < columns)
+                        store_vec2(to + j * 8, sum[j * 4] * scale[n], sum[j * 4 + 1] * scale[n]);
+            }
         } else if (terms == 2 || width <= RESIDUAL_COLUMNS) {
             UNROLLED
             for (uint32_t c = 0; c < width; c += RESIDUAL_COLUMNS)

@@ -21,8 +21,6 @@
 #define TERM_ROWS (PREFILL_TILE_ROWS / TERMS) /* of a tile of two terms */
 #define TERM_BLOCK 64u                        /* rows that are multiplied together */
 
-/* Rows of a step of models with experts, at most: a step reads the weights of all experts. */
-#define PREFILL_EXPERT_ROWS 4096u
 /* A model's experts, at most. */
 #define PREFILL_EXPERTS 4096u
 
@@ -358,6 +356,25 @@ FLEET_TILE(prefill_attend_terms, task_args)
 
 /* ---- experts ---- */
 
+/* Of several ranks, each has some neighbouring experts, and the pairs of others have no place. */
+#define NO_PLACE UINT32_MAX
+FLEET_DEVICE uint32_t has_other_ranks(const decoder *d)
+{
+    return HAS_RANKS && d->peers.ranks > 1;
+}
+FLEET_DEVICE uint32_t is_own_expert(const decoder *d, uint32_t expert)
+{
+    return !has_other_ranks(d) || expert - d->first_expert < d->own_experts;
+}
+FLEET_DEVICE uint32_t own_expert(const decoder *d, uint32_t expert)
+{
+    return has_other_ranks(d) ? expert - d->first_expert : expert;
+}
+FLEET_DEVICE uint32_t is_placed(uint32_t place)
+{
+    return !HAS_RANKS || place != NO_PLACE;
+}
+
 /* An expert of a row, and its score. */
 typedef struct scored_expert {
     float score;
@@ -451,7 +468,8 @@ FLEET_DEVICE void place_experts(const fleet_ctx *ctx, const decoder *d, const pr
         UNROLLED
         for (uint32_t j = 0; j < VECTOR; j++) {
             const uint32_t e = quad.word[j / 2] >> j % 2 * 16 & 0xffffu;
-            if (i + j < pairs) lds_add(i + j < own ? &next[e] : &others[e], 1);
+            if (i + j < pairs && is_own_expert(d, e))
+                lds_add(i + j < own ? &next[e] : &others[e], 1);
         }
     }
     fleet_barrier(ctx);
@@ -473,7 +491,7 @@ FLEET_DEVICE void place_experts(const fleet_ctx *ctx, const decoder *d, const pr
             const uint32_t left = all - i < each_rows ? all - i : each_rows;
             if (prefill_worker(ctx)) continue;
             to->tile[tile].place = place + i;
-            to->tile[tile].expert = e | (left - 1) << ROUTED_ROWS;
+            to->tile[tile].expert = own_expert(d, e) | (left - 1) << ROUTED_ROWS;
         }
         place += ceil_div(all, VECTOR) * VECTOR;
     }
@@ -492,7 +510,8 @@ FLEET_DEVICE void gather_row(const task_args *task, const prefill_routes *to, co
     for (uint32_t i = lane; i < parts; i += 32) squares += d->squares[(size_t)r * parts + i];
     UNROLLED
     for (uint32_t bit = 16; bit; bit /= 2) squares += shuffle_xor(squares, bit);
-    if (lane < d->top_k) to->scale[place[lane]] = rms_scale(squares / (float)hidden + d->eps);
+    if (lane < d->top_k && is_placed(place[lane]))
+        to->scale[place[lane]] = rms_scale(squares / (float)hidden + d->eps);
     for (uint32_t first = lane; first < vectors; first += 32 * GATHERED) {
         fleet_quad quad[GATHERED];
         UNROLLED
@@ -503,6 +522,7 @@ FLEET_DEVICE void gather_row(const task_args *task, const prefill_routes *to, co
                                                                                 hidden, TERMS));
         }
         for (uint32_t n = 0; n < d->top_k; n++) {
+            if (!is_placed(place[n])) continue;
             UNROLLED
             for (uint32_t j = 0; j < GATHERED; j++) {
                 const uint32_t v = first + j * 32;
@@ -533,24 +553,27 @@ FLEET_TILE(prefill_gather, task_args)
     place_experts(&ctx, d, &to, l, next, next + d->experts, rows * top_k, first * top_k);
     for (uint32_t at_row = first; at_row < end; at_row += PREFILL_WARPS) {
         const uint32_t r = at_row + warp, is_pair = r < end && lane < top_k;
-        const uint32_t e = is_pair ? to.expert[r * top_k + lane] : 0;
+        const uint32_t e = is_pair ? to.expert[r * top_k + lane] : 0,
+                       is_own = is_pair && is_own_expert(d, e);
         if (is_pair) l->chosen[warp][lane] = e;
         fleet_barrier(&ctx); /* the experts of all warps' rows, and the next places are there */
         if (is_pair) {
             uint32_t place = next[e];
             for (uint32_t i = 0; i < warp; i++)
                 for (uint32_t j = 0; j < top_k; j++) place += l->chosen[i][j] == e;
+            if (!is_own) place = NO_PLACE;
             l->place[warp][lane] = to.place[r * top_k + lane] = place;
         }
         fleet_barrier(&ctx); /* all warps have read the next places */
-        if (is_pair) lds_add(&next[e], 1);
+        if (is_own) lds_add(&next[e], 1);
         if (r < end) gather_row(task, &to, l->place[warp], r, groups);
     }
     return FLEET_OK;
 }
 
-/* Adds the results of each row's experts, times their weights, to the residual stream. A warp has EMBEDDED columns of ADDED
-   rows. */
+/* Adds the results of each row's experts, times their weights, to the residual stream; of several
+   ranks the sum of this one's experts is a part that the next task adds. A warp has EMBEDDED columns
+   of ADDED rows. */
 #define COMBINED 8u /* results of a row that are loaded at a time */
 FLEET_TILE(prefill_combine, task_args)
 {
@@ -568,7 +591,8 @@ FLEET_TILE(prefill_combine, task_args)
         UNROLLED
         for (uint32_t n = 0; n < ADDED; n++) {
             for (uint32_t j = 0; j < 4; j++) h[n].value[j] = 0;
-            if (n < own) h[n] = load_vec4(d->h + (size_t)(row + n) * d->hidden + c);
+            if (n < own && !is_exchanged(args))
+                h[n] = load_vec4(d->h + (size_t)(row + n) * d->hidden + c);
         }
         ROLLED
         for (uint32_t first = 0; first < top_k; first += COMBINED) {
@@ -579,7 +603,7 @@ FLEET_TILE(prefill_combine, task_args)
                 const uint32_t q = k / ADDED, n = k % ADDED, pair = (row + n) * top_k + first + q;
                 weight[q][n] = 0;
                 for (uint32_t j = 0; j < 4; j++) result[q][n].value[j] = 0;
-                if (n >= own || first + q >= top_k) continue;
+                if (n >= own || first + q >= top_k || !is_placed(from.place[pair])) continue;
                 weight[q][n] = from.weight[pair];
                 result[q][n] = load_vec4(sums + (size_t)from.place[pair] * d->hidden + c);
             }
@@ -590,7 +614,14 @@ FLEET_TILE(prefill_combine, task_args)
         }
         UNROLLED
         for (uint32_t n = 0; n < ADDED; n++)
-            store_columns(d, norm, row + n, c, h[n], n < own, TERMS);
+            if (!is_exchanged(args))
+                store_columns(d, norm, row + n, c, h[n], n < own, TERMS);
+            else
+                for (uint32_t r = 0; n < own && r < ranks_of_parts(args); r++)
+                    store_vec4(
+                        parts_on(args, r) +
+                            ((size_t)part_of_ranks(args, 1, 0) * rows + row + n) * d->hidden + c,
+                        h[n]);
     }
     return FLEET_OK;
 }

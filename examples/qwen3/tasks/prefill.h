@@ -2,6 +2,7 @@
    include it after what it needs of theirs: prefill_at, the position of an activation; own_lane and own_warp, of a lane and a
    wave; and
 
+       PREFILL_ROWS, PREFILL_EXPERT_ROWS  rows of a step, at most; of models with experts
        PREFILL_TILE_ROWS    rows of a tile of a product
        PREFILL_WARPS        waves of a workgroup
        PREFILL_ADDED_PARTS  of so many parts or more, o and down are added to the residual stream by the next task
@@ -20,6 +21,8 @@
                             be divided so */
 #ifndef QWEN3_TASKS_PREFILL_H
 #define QWEN3_TASKS_PREFILL_H
+
+#include "ranks.h"
 
 /* ---- how products are divided ---- */
 
@@ -173,6 +176,25 @@ FLEET_DEVICE void embed_rows(const fleet_ctx *ctx, const task_args *args, const 
     }
 }
 
+/* Of several ranks (ranks.h), a product's sums on each of them are further parts. They are stored to
+   all ranks: a rank's parts follow those of the ranks before it, so that all add up the same in the
+   same order. The next task waits for all ranks. */
+FLEET_DEVICE uint32_t ranks_of_parts(const task_args *task)
+{
+    return is_exchanged(task) ? task->d.peers.ranks : 1;
+}
+/* Where the parts begin on rank r. */
+FLEET_DEVICE float *parts_on(const task_args *task, uint32_t r)
+{
+    return is_exchanged(task) ? (float *)fleet_peer_address(&task->d.peers, task->summands, r)
+                              : task->d.qkv;
+}
+/* The number of this rank's part number `part` of so many. */
+FLEET_DEVICE uint32_t part_of_ranks(const task_args *task, uint32_t parts, uint32_t part)
+{
+    return is_exchanged(task) ? task->d.peers.rank * parts + part : part;
+}
+
 /* Adds the parts of a product to `columns` columns of the residual stream, in their order. A warp has EMBEDDED columns of ADDED
    rows, whose loads overlap. */
 #define ADDED 2u
@@ -182,7 +204,9 @@ FLEET_DEVICE void add_parts(const fleet_ctx *ctx, const task_args *args, uint32_
     const decoder copy = args->d, *const d = &copy; /* in registers: see prefill_heads */
     const float *const norm = args->norm;
     const prefill_step *step = prefill_step_of(ctx, d);
-    const uint32_t parts = step->division[args->product].parts, rows = step->rows;
+    const uint32_t parts = step->division[args->product].parts * ranks_of_parts(args),
+                   rows = step->rows;
+    const float *const all_parts = is_exchanged(args) ? (const float *)args->summands : d->qkv;
     const uint32_t across = ceil_div(columns, EMBEDDED), begin = step->begin,
                    end = first_column + columns, all = ceil_div(rows - begin, ADDED) * across;
     if (parts < PREFILL_ADDED_PARTS) return;
@@ -191,7 +215,7 @@ FLEET_DEVICE void add_parts(const fleet_ctx *ctx, const task_args *args, uint32_
         const uint32_t row = begin + i / across * ADDED,
                        c = first_column + i % across * EMBEDDED + own_lane() * 4;
         const uint32_t own = c < end ? (rows - row < ADDED ? rows - row : ADDED) : 0;
-        const float *const first = d->qkv + (size_t)row * d->hidden + c;
+        const float *const first = all_parts + (size_t)row * d->hidden + c;
         vec4 h[ADDED];
         UNROLLED
         for (uint32_t n = 0; n < ADDED; n++) {
