@@ -209,6 +209,9 @@ typedef struct fleet_server_desc {
     /* Of a chunk in an iteration that has decode rows too, at most: these wait for it. Default 0:
        chunk_rows */
     uint32_t beside_rows;
+    /* `agent`: 1: prompts of a class one after the other, in order of arrival. Default 0: chunk by
+       chunk, by turns of the oldest prompt and of that with the least left */
+    uint32_t serial;
     uint32_t layers; /* of an iteration; default 1 */
     /* `agent`: rows of a decode batch of both classes, at most. Default 0: as many as keep the
        predicted time of an iteration within 1.1 of that with the reactive rows alone, and 3 without
@@ -740,6 +743,7 @@ struct fleet_table {
     uint32_t pages_used[2]; /* reserved by requests of a class */
     /* 1: the next prompt of an aged request goes before those of reactive ones */
     uint32_t aged_turn;
+    uint32_t oldest_turn[2]; /* 1: of that class the prompt with the least left has had its chunk */
     float error_sum;
     uint32_t stats_changed; /* since the host got them */
     fleet_server_stats stats;
@@ -1751,16 +1755,39 @@ FLEET_DEVICE uint32_t fleeti_agent_defers_decode(const fleet_table *t)
            fleeti_agent_defers(t, fleeti_chunk_work(t, b->chunk.slot), low);
 }
 
-/* Serial prefill: one prompt at a time. A reactive prompt that has begun goes on. Piggyback: a
-   proactive prompt runs only while no reactive one waits. Ageing: an aged one takes turns with
-   reactive prompts, a chunk of its own for each of theirs. */
+/* The prompt of a class that goes on. A short one does not wait for the end of long ones, and these
+   have every other chunk, so that they wait for short ones no longer than they take themselves. A
+   chunk that has stopped between two layers goes on first: there is place for one of each class.
+   *aged: the oldest prompt is an aged one, which goes before shorter ones. */
+FLEET_DEVICE uint32_t fleeti_agent_prompt(fleet_table *t, fleet_class priority, uint32_t *aged)
+{
+    const uint32_t oldest =
+        fleeti_oldest(t, FLEET_PHASE_PREFILL, 1u << priority, 0, FLEET_SLOT_CANCELLED);
+    uint32_t shortest = oldest, least = UINT32_MAX;
+    *aged = oldest != FLEET_NONE && (t->slots[oldest].flags & FLEET_SLOT_AGED);
+    if (oldest == FLEET_NONE || t->desc.serial) return oldest;
+    for (uint32_t i = 0; i < t->slots_used; i++) {
+        const fleet_slot *s = t->slots + i;
+        const uint32_t left = s->prompt_tokens - s->prefilled;
+        if (s->phase != FLEET_PHASE_PREFILL || s->priority != (uint32_t)priority ||
+            (s->flags & FLEET_SLOT_CANCELLED))
+            continue;
+        if (s->chunk) return i;
+        if (left < least || (left == least && (int32_t)(s->order - t->slots[shortest].order) < 0))
+            shortest = i, least = left;
+    }
+    if (shortest == oldest || *aged) return oldest;
+    t->oldest_turn[priority] ^= 1;
+    return t->oldest_turn[priority] ? shortest : oldest;
+}
+
+/* One prompt in each iteration. Piggyback: a proactive prompt runs only while no reactive one waits.
+   Ageing: an aged one takes turns with reactive prompts, a chunk of its own for each of theirs. */
 FLEET_DEVICE uint32_t fleeti_agent_prefill(fleet_table *t, uint32_t pool)
 {
-    const uint32_t r =
-        fleeti_oldest(t, FLEET_PHASE_PREFILL, FLEETI_REACTIVE, 0, FLEET_SLOT_CANCELLED);
-    const uint32_t p =
-        fleeti_oldest(t, FLEET_PHASE_PREFILL, FLEETI_PROACTIVE, 0, FLEET_SLOT_CANCELLED);
-    const uint32_t aged = p != FLEET_NONE && (t->slots[p].flags & FLEET_SLOT_AGED);
+    uint32_t aged; /* the oldest proactive one */
+    const uint32_t r = fleeti_agent_prompt(t, FLEET_REACTIVE, &aged);
+    const uint32_t p = fleeti_agent_prompt(t, FLEET_PROACTIVE, &aged);
     (void)pool;
     if (r != FLEET_NONE) {
         const fleet_slot *s = t->slots + r;

@@ -95,9 +95,13 @@ static void two_reactive(test_run *t, sim *s)
     sim_layers(s, 0);
     finish(t, s);
 }
+static void serial_prompts(fleet_server_desc *d)
+{
+    d->serial = 1;
+}
 static void reactive_requests_do_not_preempt_one_another(test_run *t)
 {
-    run_with(t, NULL, two_reactive);
+    run_with(t, serial_prompts, two_reactive);
 }
 
 static void serial(test_run *t, sim *s)
@@ -166,7 +170,63 @@ static void chunks_without_decode_rows_are_long(test_run *t)
 }
 static void prefill_is_serial_and_in_chunks(test_run *t)
 {
-    run_with(t, NULL, serial);
+    run_with(t, serial_prompts, serial);
+}
+/* Short prompts overtake a long one of their class, which has every other chunk meanwhile. */
+static void overtaking(test_run *t, sim *s, fleet_class priority)
+{
+    job *a = sim_submit(s, priority, 6 * SIM_CHUNK, 1), *b[3];
+    sim_boundary(s, 0);
+    CHECK(sim_prefills(s, 0, a));
+    sim_layers(s, 0);
+    for (uint32_t i = 0; i < 3; i++) b[i] = sim_submit(s, priority, SIM_CHUNK - i, 1);
+    {
+        job *const order[] = {b[2], a, b[1], a, b[0], a};
+        for (uint32_t i = 0; i < sizeof order / sizeof *order; i++) {
+            sim_boundary(s, 0);
+            CHECK(sim_prefills(s, 0, order[i]));
+            sim_layers(s, 0);
+        }
+    }
+    finish(t, s);
+}
+static void overtaking_reactive(test_run *t, sim *s)
+{
+    overtaking(t, s, FLEET_REACTIVE);
+}
+static void overtaking_proactive(test_run *t, sim *s)
+{
+    overtaking(t, s, FLEET_PROACTIVE);
+}
+static void short_prompts_overtake_long_ones(test_run *t)
+{
+    run_with(t, NULL, overtaking_reactive);
+    if (!t->failed_here) run_with(t, NULL, overtaking_proactive);
+}
+/* A chunk that has stopped between two layers goes on before a shorter prompt of its class: there is
+   place for one. */
+static void stopped_first(test_run *t, sim *s)
+{
+    job *a = sim_submit(s, FLEET_PROACTIVE, 2 * SIM_CHUNK, 1), *b, *c;
+    sim_boundary(s, 0);
+    CHECK(sim_prefills(s, 0, a));
+    b = sim_submit(s, FLEET_PROACTIVE, 1, 1);
+    c = sim_submit(s, FLEET_REACTIVE, 1, 1);
+    sim_layers(s, 0); /* a gives way */
+    sim_boundary(s, 0);
+    CHECK(sim_prefills(s, 0, c));
+    sim_layers(s, 0);
+    sim_boundary(s, 0);
+    CHECK(sim_prefills(s, 0, a));
+    sim_layers(s, 0);
+    sim_boundary(s, 0);
+    CHECK(sim_prefills(s, 0, b));
+    sim_layers(s, 0);
+    finish(t, s);
+}
+static void stopped_chunks_go_on_first(test_run *t)
+{
+    run_with(t, NULL, stopped_first);
 }
 
 static void dual_queues(test_run *t, sim *s)
@@ -1542,6 +1602,8 @@ static void all(test_run *t)
     TEST(reactive_preempts_proactive_prefill_at_each_layer);
     TEST(reactive_requests_do_not_preempt_one_another);
     TEST(prefill_is_serial_and_in_chunks);
+    TEST(short_prompts_overtake_long_ones);
+    TEST(stopped_chunks_go_on_first);
     TEST(chunks_are_short_beside_decode_rows);
     TEST(chunks_without_decode_rows_are_long);
     TEST(classes_have_queues_of_their_own);
