@@ -9,11 +9,14 @@
 typedef char a_row_is_routed[QWEN3_MAX_EXPERTS <= ROUTE_SCORES ? 1 : -1];
 
 /* Tasks of a round. An upper bound: GPUs have no task that combines KV splits, not each session draws, only a server has
-   gates, and only the kernel that takes prompts adds up parts. Of several ranks, a task is one for each of them. */
+   gates, and only the kernel that takes prompts adds up parts, or exchanges them. Of several ranks, a task is one for each of
+   them. */
 static uint32_t count_tasks(const model *m)
 {
+    const uint32_t exchanges = m->ranks > 1 ? 2 : 0;
     uint32_t n = m->ranks > 1 ? 5 : 4;
-    for (uint32_t i = 0; i < m->config.layers; i++) n += m->layers[i].sparse ? 12u : 9u;
+    for (uint32_t i = 0; i < m->config.layers; i++)
+        n += (m->layers[i].sparse ? 11u : 9u) + exchanges;
     return n;
 }
 /* Of a step with a round for each batch. */

@@ -140,7 +140,7 @@ static void prefill_divide_steps(const model *m, const decoder *d, prefill_step 
                                            groups ? d->workers : d->chiplets * d->workers,
                                            d->two_terms ? 2 : 1);
             *adds |= prefill_end_of(k) == EPILOGUE_RESIDUAL &&
-                     (steps[i].division[k].parts >= PREFILL_ADDED_PARTS || m->ranks > 1);
+                     steps[i].division[k].parts >= PREFILL_ADDED_PARTS;
         }
 }
 
@@ -160,9 +160,11 @@ static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d
     p->d = *d, p->d.rounds = 1;
     p->d.h = (float *)memory_get(mem, "prompts", rows * d->hidden * 4);
     /* The products read all rows of a tile: those that do not exist must have memory. */
-    p->d.x = (act_t *)memory_get(mem, "prompts", rows * d->hidden * terms * sizeof(act_t));
-    p->d.squares =
-        (float *)memory_zeros(mem, "prompts", rows * squares_of(d->hidden) * sizeof(float));
+    if (m->ranks == 1) {
+        p->d.x = (act_t *)memory_get(mem, "prompts", rows * d->hidden * terms * sizeof(act_t));
+        p->d.squares =
+            (float *)memory_zeros(mem, "prompts", rows * squares_of(d->hidden) * sizeof(float));
+    }
     p->d.qkv = (float *)memory_get(
         mem, "prompts", (rows * columns + most_parts(d->chiplets * d->workers)) * sizeof(float));
     p->d.attended = (act_t *)memory_get(mem, "prompts", rows * q * terms * sizeof(act_t));
@@ -172,21 +174,38 @@ static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d
     if (places) expert_buffers(&p->d, mem, places);
     if (p->is_wide)
         p->wide = p->d, p->wide.prefill_stays = 1, wide_best_buffers(&p->wide, mem);
-    else
+    else if (m->ranks == 1)
         p->d.prefill_last =
             (float *)memory_get(mem, "prompts", (uint64_t)sequences * d->hidden * sizeof(float));
 }
 
-/* Of several ranks: bytes of the sums of prompts, which they exchange; and where they are. d: the
-   session's. */
-static uint64_t prefill_exchanged_bytes(const prefill_run *p, uint32_t ranks)
+/* Of several ranks: what other ranks store to, in bytes from the beginning of its part of a region:
+   products' inputs, their squares, the last tokens' residual streams, and the ranks' sums. */
+typedef struct prefill_region {
+    uint64_t squares, last, summands, bytes;
+} prefill_region;
+static prefill_region prefill_region_of(const prefill_run *p, uint32_t ranks, uint32_t sequences)
 {
-    return ranks > 1 && p->max_rows ? 2 * parts_of_all_ranks(&p->d) * sizeof(float) : 0;
+    const uint64_t rows = padded(p->max_rows, PREFILL_TILE_ROWS), terms = p->d.two_terms ? 2 : 1;
+    prefill_region r = {0, 0, 0, 0};
+    if (ranks == 1 || !p->max_rows) return r;
+    r.squares = rows * p->d.hidden * terms * sizeof(act_t);
+    r.last = r.squares + rows * squares_of(p->d.hidden) * sizeof(float);
+    r.summands = r.last + (uint64_t)sequences * p->d.hidden * sizeof(float);
+    r.bytes = r.summands + sizeof(float) * (most_parts(p->d.chiplets * p->d.workers) +
+                                            (p->max_rows + PREFILL_PARTS * SHARED_ROWS * ranks) *
+                                                (uint64_t)p->d.hidden);
+    return r;
 }
-static void prefill_ranks(prefill_run *p, const decoder *d, void *summands)
+/* Where that is. d: the session's. */
+static void prefill_ranks(prefill_run *p, const decoder *d, uint32_t sequences, char *at)
 {
-    p->d.peers = d->peers, p->d.summands = (fleet_quad *)summands;
-    p->d.first_expert = d->first_expert, p->d.own_experts = d->own_experts;
+    const prefill_region r = prefill_region_of(p, d->peers.ranks, sequences);
+    if (!r.bytes) return;
+    p->d.peers = d->peers;
+    p->d.x = (act_t *)(void *)at, p->d.squares = (float *)(void *)(at + r.squares);
+    p->d.prefill_last = (float *)(void *)(at + r.last);
+    p->d.summands = (fleet_quad *)(void *)(at + r.summands);
 }
 
 /* Rows of steps, at most, for such a model and batch. */
@@ -500,14 +519,18 @@ static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d
 {
     FLEET_UNUSED(p), FLEET_UNUSED(mem), FLEET_UNUSED(d), FLEET_UNUSED(m), FLEET_UNUSED(sequences);
 }
-static uint64_t prefill_exchanged_bytes(const prefill_run *p, uint32_t ranks)
+typedef struct prefill_region {
+    uint64_t bytes;
+} prefill_region;
+static prefill_region prefill_region_of(const prefill_run *p, uint32_t ranks, uint32_t sequences)
 {
-    FLEET_UNUSED(p), FLEET_UNUSED(ranks);
-    return 0;
+    prefill_region r = {0};
+    FLEET_UNUSED(p), FLEET_UNUSED(ranks), FLEET_UNUSED(sequences);
+    return r;
 }
-static void prefill_ranks(prefill_run *p, const decoder *d, void *summands)
+static void prefill_ranks(prefill_run *p, const decoder *d, uint32_t sequences, char *at)
 {
-    FLEET_UNUSED(p), FLEET_UNUSED(d), FLEET_UNUSED(summands);
+    FLEET_UNUSED(p), FLEET_UNUSED(d), FLEET_UNUSED(sequences), FLEET_UNUSED(at);
 }
 static uint32_t prefill_rows_of(const model *m, uint32_t wanted, uint64_t tokens)
 {

@@ -13,17 +13,26 @@ static uint64_t most_parts(uint64_t workers)
 {
     return workers * PREFILL_TILE_ROWS * prefill_columns(1);
 }
-/* Of several ranks: floats of the parts of all of them, at most; and where those of o are (which: 0),
-   and those of down or the experts (1). They take turns: when a rank stores to one of them again,
-   all have read the other one since, and so this one before. */
-static uint64_t parts_of_all_ranks(const decoder *d)
+
+/* Of several ranks, after a product whose sums are summands of the residual stream on each of them, or
+   after the task that adds up those of experts. `join` and the grid after it read what all ranks have
+   stored, so they wait for all: and so, when these sums are stored again, `join` has read them. */
+static void append_exchange(chain *c, const char *of, uint32_t layer, uint32_t product,
+                            const float *next_norm)
 {
-    const uint64_t rows = d->experts ? PREFILL_EXPERT_ROWS : PREFILL_ROWS;
-    return d->peers.ranks * (rows * d->hidden + most_parts(d->chiplets * d->workers));
-}
-static fleet_quad *summands_of_prompts(const decoder *d, uint32_t which)
-{
-    return d->summands + which * parts_of_all_ranks(d) / 4;
+#if HAS_RANKS
+    char name[32];
+    task_args *task = &c->tasks[c->n - 1];
+    fleet_quad *summands = c->d->summands;
+    task->summands = summands, c->joins = 1;
+    snprintf(name, sizeof name, "%s_join", of);
+    task = append_task(c, name, layer, prefill_set_prefill_join, FLEET_LEVEL_DEVICE);
+    task->product = product, task->norm = next_norm, task->summands = summands;
+    c->joins = 1;
+#else
+    FLEET_UNUSED(c), FLEET_UNUSED(of), FLEET_UNUSED(layer), FLEET_UNUSED(product);
+    FLEET_UNUSED(next_norm);
+#endif
 }
 
 /* The largest logits of each worker of a kernel whose steps are one tile. */
@@ -106,11 +115,7 @@ static void append_sorted_experts(chain *c, const model_layer *l, uint32_t i,
     epilogue_store(task, d->prefill_results, d->hidden);
     task = append_task(c, "combine", i, prefill_expert_set_prefill_combine, FLEET_LEVEL_DEVICE);
     task->floats = d->prefill_results, task->norm = next_norm;
-    if (c->m->ranks == 1) return;
-    task->summands = summands_of_prompts(d, 1), c->joins = 1;
-    task = append_task(c, "combine_add", i, prefill_set_prefill_add, FLEET_LEVEL_DEVICE);
-    task->product = PREFILL_EXPERT_DOWN, task->norm = next_norm;
-    task->summands = summands_of_prompts(d, 1);
+    if (c->m->ranks > 1) append_exchange(c, "experts", i, PREFILL_EXPERT_DOWN, next_norm);
 }
 #elif defined(FLEET_HIP)
 #define ATTEND_WIDE NO_TASK /* heads and attention are those of prompts */
@@ -179,19 +184,20 @@ static void prefill_shapes(const model *m, const decoder *d, fleet_linear *shape
     shapes[PREFILL_EXPERT_UP] = linear_shape_of(2 * m->expert_ffn, d->hidden, 1);
     shapes[PREFILL_EXPERT_DOWN] = linear_shape_of(d->hidden, m->expert_ffn, 1);
 }
-/* After a product that adds to the residual stream: adds up its parts, if there are any, and those
-   of the other ranks. */
-static void append_add(chain *c, const char *name, uint32_t layer, uint32_t product,
+/* After a product that adds to the residual stream: adds up its parts, if there are any, or those of
+   all ranks. */
+static void append_add(chain *c, const char *of, uint32_t layer, uint32_t product,
                        const float *next_norm)
 {
-    fleet_quad *summands =
-        c->m->ranks > 1 ? summands_of_prompts(c->d, product == PREFILL_DOWN) : NULL;
+    char name[32];
     task_args *task = &c->tasks[c->n - 1];
-    task->product = product, task->summands = summands;
-    if (!c->d->prefill_adds) return;
-    c->stays = 0, c->joins = c->m->ranks > 1;
+    task->product = product;
+    if (c->m->ranks > 1) append_exchange(c, of, layer, product, next_norm);
+    if (c->m->ranks > 1 || !c->d->prefill_adds) return;
+    c->stays = 0;
+    snprintf(name, sizeof name, "%s_add", of);
     task = append_task(c, name, layer, prefill_set_prefill_add, FLEET_LEVEL_DEVICE);
-    task->product = product, task->norm = next_norm, task->summands = summands;
+    task->product = product, task->norm = next_norm;
     c->groups = 0;
 }
 
@@ -229,7 +235,7 @@ static void append_prefill_layers(chain *c)
         c->groups = column_groups(d), c->stays = 1;
         task = append_linear(c, "o", i, l->o, d->attended, d->hidden, q);
         epilogue_residual(task, l->post_norm);
-        append_add(c, "o_add", i, PREFILL_O, l->post_norm);
+        append_add(c, "o", i, PREFILL_O, l->post_norm);
         if (l->sparse) {
             append_sorted_experts(c, l, i, next_norm);
             continue;
@@ -240,7 +246,7 @@ static void append_prefill_layers(chain *c)
         c->groups = column_groups(d), c->stays = 1;
         task = append_linear(c, "down", i, l->down, d->gated, d->hidden, m->ffn);
         epilogue_residual(task, next_norm);
-        append_add(c, "down_add", i, PREFILL_DOWN, next_norm);
+        append_add(c, "down", i, PREFILL_DOWN, next_norm);
     }
 }
 #endif /* FLEET_HOST */

@@ -134,7 +134,7 @@ static void session_rounds(session *s, uint32_t n)
 
 /* The region of each rank: first fleet_peers_bytes for the events of each launch, where ranks with
    another model find each other too; then the sums that ranks exchange, what their heads find, and
-   the sums of prompts. Offsets and all of it, in bytes. */
+   what prompts have there. Offsets and all of it, in bytes. */
 typedef struct rank_region {
     size_t summands, heads, prompts, bytes;
 } rank_region;
@@ -147,7 +147,7 @@ static rank_region session_region(const session *s)
     r.heads = r.summands + 2 * summand_quads(&s->d) * sizeof(fleet_quad);
     r.prompts = r.heads + (2 * bests + logits * s->m->head_tokens) * sizeof(float);
     r.prompts = (r.prompts + 127) / 128 * 128;
-    r.bytes = r.prompts + prefill_exchanged_bytes(&s->prefill, s->m->ranks);
+    r.bytes = r.prompts + prefill_region_of(&s->prefill, s->m->ranks, s->sequences).bytes;
     return r;
 }
 /* Memory of the sequences' tokens and pages, and the decoder's buffers. */
@@ -214,7 +214,7 @@ static int session_ranks(session *s)
     if (!bad) {
         char *own = (char *)s->d.peers.bases[s->d.peers.rank];
         s->d.summands = (fleet_quad *)(void *)(own + r.summands);
-        prefill_ranks(&s->prefill, &s->d, own + r.prompts);
+        prefill_ranks(&s->prefill, &s->d, s->sequences, own + r.prompts);
         for (size_t i = 0; i < bests; i++) best[i] = -INFINITY; /* as in d.best */
         /* of other sessions' tags */
         bad = fleet_device_clear(own + r.summands, r.bytes - r.summands, NULL) ||

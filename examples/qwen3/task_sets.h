@@ -30,9 +30,11 @@
 #if HAS_RANKS
 #define JOIN_TASKS(TILE_, P) TILE_(P, join_heads)
 #define RANK_TASKS(TILE_, P) TILE_(P, own_experts)
+#define PREFILL_RANK_TASKS(TILE_, P, JOIN) TILE_(P, JOIN)
 #else
 #define JOIN_TASKS(TILE_, P)
 #define RANK_TASKS(TILE_, P)
+#define PREFILL_RANK_TASKS(TILE_, P, JOIN)
 #endif
 
 /* What all sets have. LINEAR and ATTENTION name their versions. */
@@ -71,7 +73,10 @@ DECODER_DISPATCH(task_args, ALL_TASKS, ALL_STREAMS)
 #define PREFILL_TASKS(TILE_, P)                                                                    \
     TILE_(P, prefill_embed)                                                                        \
     TILE_(P, prefill_linear)                                                                       \
-    TILE_(P, prefill_attend) TILE_(P, prefill_heads) TILE_(P, prefill_add) TILE_(P, prefill_keep)
+    TILE_(P, prefill_attend)                                                                       \
+    TILE_(P, prefill_heads)                                                                        \
+    TILE_(P, prefill_add)                                                                          \
+    TILE_(P, prefill_keep) PREFILL_RANK_TASKS(TILE_, P, prefill_join)
 #define SERVED_WIDE_ENDS(TILE_, P)                                                                 \
     TILE_(P, choose_wide)                                                                          \
     TILE_(P, head_wide) TILE_(P, draw_wide) TILE_(P, boundary_wide) TILE_(P, gate_wide)
@@ -126,6 +131,7 @@ DECODER_DISPATCH(served_large_m, SERVED_LARGE_M_TASKS, LARGE_M_STREAMS)
     TILE_(P, prefill_heads)                                                                        \
     TILE_(P, prefill_add_terms)                                                                    \
     TILE_(P, prefill_keep)                                                                         \
+    PREFILL_RANK_TASKS(TILE_, P, prefill_join_terms)                                               \
     TILE_(P, prefill_route) TILE_(P, prefill_gather) TILE_(P, prefill_combine)
 typedef task_args prefill_expert_set;
 FLEET_DISPATCH(prefill_expert_set, PREFILL_EXPERT_TASKS)

@@ -55,16 +55,20 @@ done
 # To build the decoder takes most of the time: every third run does (FLEET_TEST_THIRD, tests/README.md).
 case ${FLEET_DEEP:+deep}:${FLEET_TEST_THIRD:-} in :1 | :2) exit 0 ;; esac
 try decoder/build "${build[@]}" -Xarch_host -O0 -w -DFLEET_IPC examples/qwen3/qwen3.c -o "$folder/qwen3" -ljansson -lpcre2-8 -lunistring
-checks() { # RANKS MODEL SEED
-    program=("$folder/qwen3" "tests/fixtures/$2" --check "tests/fixtures/$2/expected.json" --ranks "$1")
+checks() { # RANKS MODEL SEED [ARGUMENT...]
+    program=("$folder/qwen3" "tests/fixtures/$2" --check "tests/fixtures/$2/expected.json" --ranks "$1" "${@:4}")
     # shellcheck disable=SC2046
-    try "decoder/$2/$1/seed_$3" over_processes "$1" $(settings "$3")
+    try "decoder/$2/$1/seed_$3${4:-}" over_processes "$1" $(settings "$3")
 }
-checks 2 qwen3-tiny 1
+checks 2 qwen3-tiny 1 --prefill-rows 20
 checks 2 qwen3-moe-tiny 2
 [ -n "${FLEET_DEEP:-}" ] || exit 0
 for ((seed = 3; seed <= 6; seed++)); do
-    for n in 3 4; do checks $n qwen3-tiny $seed && checks $n qwen3-moe-tiny $seed; done
+    for n in 3 4; do
+        checks $n qwen3-tiny $seed
+        checks $n qwen3-tiny $seed --prefill-rows $((7 * seed))
+        checks $n qwen3-moe-tiny $seed
+    done
 done
 try threads/build "${build[@]}" -w tests/bench/devices.c -o "$folder/devices"
 for ((seed = 1; seed <= seeds; seed++)); do

@@ -2111,6 +2111,15 @@ static void run_prefill_add_terms(const fleet_ctx *ctx, void *args)
     if (FLEET_TILE_OF(prefill_add_terms)(*ctx, (const task_args *)args))
         complain("a tile fails", 0);
 }
+static void run_prefill_join(const fleet_ctx *ctx, void *args)
+{
+    if (FLEET_TILE_OF(prefill_join)(*ctx, (const task_args *)args)) complain("a tile fails", 0);
+}
+static void run_prefill_join_terms(const fleet_ctx *ctx, void *args)
+{
+    if (FLEET_TILE_OF(prefill_join_terms)(*ctx, (const task_args *)args))
+        complain("a tile fails", 0);
+}
 /* An activation of one or two terms. */
 static double act_terms(const act_t *at, uint32_t terms)
 {
@@ -2125,21 +2134,35 @@ static void launch_prefill(lane_function function, void *args, uint32_t workers)
     chiplets = 1, threads_of_group = THREADS;
 }
 
-/* The parts of the other rank, which is the first one, are there already, all but one zeros. Returns
-   the regions, of so many floats each. */
-static float *exchanged_begin(task_args *o, const prefill_case *p, size_t *floats)
+/* Two ranks, of which this is the second one. Their regions have the next product's input and its
+   squares, so many acts and floats, and then the parts of a rank's rows, of which the first one has
+   stored its own here, all but one zeros. */
+typedef struct two_ranks {
+    char *regions;
+    size_t bytes, sums; /* of a region; where the parts begin */
+    uint32_t each;      /* rows of a rank */
+} two_ranks;
+static two_ranks two_ranks_begin(task_args *o, const prefill_case *p, size_t acts, size_t squares)
 {
-    float *regions;
-    *floats = (size_t)2 * p->parts * p->rows * p->columns;
-    regions = (float *)calloc(2 * *floats, sizeof *regions);
-    if (!regions) abort();
+    const uint32_t columns = p->columns;
+    two_ranks t;
+    float *sums;
     o->d.peers.rank = 1, o->d.peers.ranks = 2;
-    for (uint32_t r = 0; r < 2; r++) o->d.peers.bases[r] = regions + r * *floats;
-    o->summands = (fleet_quad *)(void *)(regions + *floats);
-    for (uint32_t r = 0; r < p->rows; r++)
-        for (uint32_t c = 0; c < p->columns; c++)
-            regions[*floats + r * p->columns + c] = (float)summand_of_other(r, c);
-    return regions;
+    t.each = rows_of_rank(&o->d, p->rows);
+    t.sums = (acts * sizeof(act_t) + squares * sizeof(float) + 15) / 16 * 16;
+    t.bytes = t.sums + 2 * (size_t)p->parts * t.each * columns * sizeof(float);
+    t.regions = (char *)malloc(2 * t.bytes);
+    if (!t.regions) abort();
+    memset(t.regions, 0xff, 2 * t.bytes);
+    for (uint32_t r = 0; r < 2; r++) o->d.peers.bases[r] = t.regions + r * t.bytes;
+    o->d.x = (act_t *)o->d.peers.bases[1], o->d.squares = (float *)(void *)(o->d.x + acts);
+    sums = (float *)(void *)(t.regions + t.bytes + t.sums);
+    o->summands = (fleet_quad *)(void *)sums;
+    memset(sums, 0, (size_t)p->parts * t.each * columns * sizeof *sums);
+    for (uint32_t r = t.each; r < p->rows; r++)
+        for (uint32_t c = 0; c < columns; c++)
+            sums[(r - t.each) * columns + c] = (float)summand_of_other(r, c);
+    return t;
 }
 
 /* Numbers are whole and sums exact, but for the norm. Rows that do not exist are NaN. */
@@ -2161,8 +2184,7 @@ static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t nu
     prefill_step step_of = {.rows = rows};
     double *wants = (double *)calloc(n, sizeof *wants);
     static task_args o;
-    float *regions = NULL;
-    size_t region = 0; /* floats */
+    two_ranks two = {NULL, 0, 0, 0};
     if (!marked || !wants) abort();
     memset(marked, 1, acts * k / BLOCK_K);
     memset(squares, 0, (size_t)all * parts * sizeof *squares);
@@ -2200,11 +2222,19 @@ static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t nu
     may_read.from = x, may_read.rows = (uint32_t)(acts * k / BLOCK_K), may_read.width = BLOCK_K;
     may_read.marked = marked;
     may_copy.from = weights, may_copy.values = (size_t)panels * tile * padded;
-    if (p->ranks) regions = exchanged_begin(&o, p, &region);
+    if (p->ranks) two = two_ranks_begin(&o, p, acts * n, (size_t)all * parts);
     launch_prefill(terms == 2 ? run_prefill_linear_terms : run_prefill_linear, &o, p->workers);
-    if (!complaint[0] && is_residual)
+    if (!complaint[0] && p->ranks)
+        launch_prefill(terms == 2 ? run_prefill_join_terms : run_prefill_join, &o, p->workers);
+    else if (!complaint[0] && is_residual)
         launch_prefill(terms == 2 ? run_prefill_add_terms : run_prefill_add, &o, p->workers);
     if (complaint[0]) test_fail(t, __FILE__, __LINE__, "case %u: %s", number, complaint);
+    if (p->ranks && !complaint[0]) { /* both ranks have the same input, of this one's rows */
+        const size_t bytes = acts * n * sizeof(act_t) + (size_t)all * parts * sizeof(float);
+        CHECK(!memcmp(two.regions, two.regions + two.bytes, bytes));
+        memcpy(next, o.d.x, acts * n * sizeof(act_t));
+        memcpy(squares, o.d.squares, (size_t)all * parts * sizeof(float));
+    }
     for (uint32_t r = 0; r < rows; r++) {
         double all_squares = 0;
         float squared = 0;
@@ -2219,15 +2249,16 @@ static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t nu
             for (uint32_t i = 0; i < k; i++)
                 want += act_terms(x + prefill_at(r, i, k, terms), terms) * (double)plain[c * k + i];
             if (is_residual) {
-                if (p->ranks) { /* this rank's parts are on both */
-                    double there = 0, here = 0;
-                    for (uint32_t i = p->parts; i < 2 * p->parts; i++) {
-                        there += (double)regions[(i * rows + r) * n + c];
-                        here += (double)regions[region + (i * rows + r) * n + c];
-                    }
-                    CHECK(there == want && here == want);
-                    want += summand_of_other(r, c);
+                if (p->ranks && r < two.each) { /* of the other rank, which has all parts */
+                    const float *sums = (const float *)(const void *)(two.regions + two.sums);
+                    double there = 0;
+                    for (uint32_t i = p->parts; i < 2 * p->parts; i++)
+                        there += (double)sums[(i * two.each + r) * n + c];
+                    CHECK(there == want);
+                    CHECK(h[r * n + c] == before[r * n + c]);
+                    continue;
                 }
+                if (p->ranks) want += summand_of_other(r, c);
                 got = h[r * n + c], want += (double)before[r * n + c];
                 act_t both[LOW_TERM + 1];
                 store_act(both, LOW_TERM, got * norm[c]);
@@ -2259,7 +2290,7 @@ static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t nu
         }
     }
     free(x), free(weights), free(next), free(plain), free(floats), free(h), free(before);
-    free(norm), free(squares), free(marked), free(wants), free(regions);
+    free(norm), free(squares), free(marked), free(wants), free(two.regions);
     may_copy.values = 0;
 }
 
@@ -2408,7 +2439,7 @@ static void plain_experts(const plain_layer *l, const double *x, const double *f
 }
 
 /* The layer from the router on, with so many workers: the new residual stream in h, x and squares.
-   Of several ranks (o->d.peers), with this one's experts alone, whose sum all have then. */
+   Of several ranks (o->d.peers), with this one's experts alone, whose sums go to the ranks that have the rows. */
 static void launch_experts(const prefill_experts_case *p, task_args *o, float *h,
                            const uint16_t *router, const uint16_t *up, const uint16_t *down,
                            uint32_t workers)
@@ -2445,32 +2476,30 @@ static const uint16_t *packed_matrix(const uint16_t *from, uint32_t which, uint3
 {
     return from + (size_t)which * ceil_div(n, TILE_N) * TILE_N * (ceil_div(k, K_ALIGN) * K_ALIGN);
 }
-/* Three ranks, of which the last one may have no experts: each stores the sum of its own to all, and
-   these add up to `wants`. */
+/* Three ranks, of which the last one may have no experts: the sums that they store to the ranks that
+   have the rows add up to `wants`. */
 static void check_ranks_of_experts(test_run *t, const prefill_experts_case *p, task_args *o,
                                    const uint16_t *router, const uint16_t *up, const uint16_t *down,
                                    const float *before, const double *wants, const double *sizes,
                                    uint32_t number)
 {
-    const size_t all = (size_t)p->rows * p->hidden;
     const uint32_t each = ceil_div(p->experts, 3);
-    float *regions = floats_of(3 * 3 * all);
+    const size_t shared = (size_t)ceil_div(ceil_div(p->rows, 3), SHARED_ROWS) * SHARED_ROWS,
+                 part = shared * p->hidden;
+    float *regions = floats_of(3 * 3 * part);
     for (uint32_t r = 0; r < 3 && !complaint[0]; r++) {
         const uint32_t first = r * each, left = p->experts > first ? p->experts - first : 0;
         o->d.peers.ranks = 3, o->d.peers.rank = r;
-        for (uint32_t i = 0; i < 3; i++) o->d.peers.bases[i] = regions + i * 3 * all;
+        for (uint32_t i = 0; i < 3; i++) o->d.peers.bases[i] = regions + i * 3 * part;
         o->d.first_expert = first, o->d.own_experts = left < each ? left : each;
         launch_experts(p, o, o->d.h, router,
                        packed_matrix(up, left ? first : 0, 2 * p->ffn, p->hidden),
                        packed_matrix(down, left ? first : 0, p->hidden, p->ffn), p->workers);
     }
-    for (size_t i = 0; i < all && !complaint[0] && !t->failed_here; i++) {
-        double sum = (double)before[i];
-        for (uint32_t r = 0; r < 3; r++) {
-            const float part = regions[r * all + i];
-            CHECK(part == regions[3 * all + r * all + i] && part == regions[6 * all + r * all + i]);
-            sum += (double)part;
-        }
+    for (size_t i = 0; i < (size_t)p->rows * p->hidden && !complaint[0] && !t->failed_here; i++) {
+        const float *at = regions + i / part * 3 * part + i % part;
+        const double sum =
+            (double)before[i] + (double)at[0] + (double)at[part] + (double)at[2 * part];
         if (!(fabs(sum - wants[i]) <= 0x1.02p-8 * sizes[i] + 1e-4))
             test_fail(t, __FILE__, __LINE__, "case %u, three ranks: value %u is %g, expected %g",
                       number, (uint32_t)i, sum, wants[i]);

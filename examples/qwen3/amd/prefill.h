@@ -264,11 +264,11 @@ FLEET_DEVICE float prefill_scale(const task_args *task, uint32_t row, uint32_t r
     return rms_scale(sum / (float)task->d.hidden + task->d.eps);
 }
 
-/* Stores a part of the product, [rows][columns], to its place after `parts`. A lane has a column of each block. is_whole, a constant: 1: all rows and columns of
+/* Stores a part of the product, [rows][columns]. A lane has a column of each block. is_whole, a constant: 1: all rows and columns of
    the tile exist. */
-FLEET_DEVICE void store_part(float *parts, const sums16 (*sum)[MAX_COLUMN_BLOCKS],
+FLEET_DEVICE void store_part(const task_args *task, const sums16 (*sum)[MAX_COLUMN_BLOCKS],
                              const lds_float *scales, const prefill_item *item, uint32_t rows,
-                             uint32_t columns, const uint32_t row_blocks,
+                             uint32_t columns, uint32_t parts, const uint32_t row_blocks,
                              const uint32_t column_blocks, const uint32_t is_whole)
 {
     const uint32_t lane = own_lane() % MATRIX, four = own_lane() / MATRIX * 4;
@@ -280,8 +280,11 @@ FLEET_DEVICE void store_part(float *parts, const sums16 (*sum)[MAX_COLUMN_BLOCKS
             const uint32_t first = b * BLOCK_ROWS + own_warp() * MATRIX + i / 4 * 8 + i % 4;
             const uint32_t row = wave_uniform(item->row + first);
             const float scale = scales[first + four];
-            __attribute__((address_space(1))) char *to = (__attribute__((address_space(
-                1))) char *)(parts + item->column + ((size_t)item->part * rows + row) * columns);
+            float *of_row = is_exchanged(task)
+                                ? part_of_rank(task, rows, parts, item->part, row)
+                                : task->d.qkv + ((size_t)item->part * rows + row) * columns;
+            __attribute__((address_space(1))) char *to =
+                (__attribute__((address_space(1))) char *)(of_row + item->column);
             UNROLLED
             for (uint32_t c = 0; c < column_blocks; c++)
                 if (is_whole || (row + four < rows && item->column + c * MATRIX + lane < columns))
@@ -469,21 +472,13 @@ FLEET_DEVICE void prefill_product(const fleet_ctx *ctx, const task_args *task, u
                       i == prefill_worker(ctx), row_blocks, column_blocks);
         else if (kind == STORES_GATED)
             store_gated(task, sum, scales, &item, rows, row_blocks, column_blocks);
-        else {
-            const uint32_t is_whole = item.row + row_blocks * BLOCK_ROWS <= rows &&
-                                      item.column + column_blocks * MATRIX <= columns;
-            item.part = part_of_ranks(task, t->parts, item.part);
-            ROLLED
-            for (uint32_t r = 0; r < ranks_of_parts(task); r++) {
-                float *parts = parts_on(task, r);
-                if (is_whole)
-                    store_part(parts, sum, scales, &item, rows, columns, row_blocks, column_blocks,
-                               1);
-                else
-                    store_part(parts, sum, scales, &item, rows, columns, row_blocks, column_blocks,
-                               0);
-            }
-        }
+        else if (item.row + row_blocks * BLOCK_ROWS <= rows &&
+                 item.column + column_blocks * MATRIX <= columns)
+            store_part(task, sum, scales, &item, rows, columns, t->parts, row_blocks, column_blocks,
+                       1);
+        else
+            store_part(task, sum, scales, &item, rows, columns, t->parts, row_blocks, column_blocks,
+                       0);
     }
 }
 
@@ -528,6 +523,14 @@ FLEET_TILE(prefill_add, task_args)
     add_parts(&ctx, args, args->share.groups ? (uint32_t)at[0] * columns : 0, columns, 1);
     return FLEET_OK;
 }
+#if HAS_RANKS
+FLEET_TILE(prefill_join, task_args)
+{
+    FLEET_UNUSED(at);
+    join_rows(&ctx, args, 1);
+    return FLEET_OK;
+}
+#endif
 FLEET_TILE(prefill_keep, task_args)
 {
     FLEET_UNUSED(at);

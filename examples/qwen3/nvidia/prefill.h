@@ -423,16 +423,12 @@ FLEET_DEVICE void prefill_epilogue(const task_args *task, const float *sums, con
                                    value[0], value[1], terms);
             }
         } else if (!is_residual || parts > 1 || is_exchanged(task)) {
-            const size_t at =
-                ((size_t)part_of_ranks(task, parts, part) * rows + r) * columns + column;
-            ROLLED
-            for (uint32_t rank = 0; rank < ranks_of_parts(task); rank++) {
-                float *to = (is_exchanged(task) ? parts_on(task, rank) : floats) + at;
-                UNROLLED
-                for (uint32_t j = 0; j < width / 8; j++)
-                    if (is_row && column + j * 8 < columns)
-                        store_vec2(to + j * 8, sum[j * 4] * scale[n], sum[j * 4 + 1] * scale[n]);
-            }
+            float *to = is_exchanged(task) ? part_of_rank(task, rows, parts, part, r) + column
+                                           : floats + ((size_t)part * rows + r) * columns + column;
+            UNROLLED
+            for (uint32_t j = 0; j < width / 8; j++)
+                if (is_row && column + j * 8 < columns)
+                    store_vec2(to + j * 8, sum[j * 4] * scale[n], sum[j * 4 + 1] * scale[n]);
         } else if (terms == 2 || width <= RESIDUAL_COLUMNS) {
             UNROLLED
             for (uint32_t c = 0; c < width; c += RESIDUAL_COLUMNS)
@@ -585,6 +581,14 @@ FLEET_TILE(prefill_add, task_args)
     add_parts(&ctx, args, 0, args->d.hidden, 1);
     return FLEET_OK;
 }
+#if HAS_RANKS
+FLEET_TILE(prefill_join, task_args)
+{
+    FLEET_UNUSED(at);
+    join_rows(&ctx, args, 1);
+    return FLEET_OK;
+}
+#endif
 FLEET_TILE(prefill_keep, task_args)
 {
     FLEET_UNUSED(at);
@@ -1015,6 +1019,9 @@ NO_PREFILL(prefill_embed)
 NO_PREFILL(prefill_linear)
 NO_PREFILL(prefill_heads)
 NO_PREFILL(prefill_add)
+#if HAS_RANKS
+NO_PREFILL(prefill_join)
+#endif
 NO_PREFILL(prefill_keep)
 NO_PREFILL(prefill_attend)
 #endif

@@ -347,6 +347,14 @@ FLEET_TILE(prefill_add_terms, task_args)
     add_parts(&ctx, args, 0, args->d.hidden, TERMS);
     return FLEET_OK;
 }
+#if HAS_RANKS
+FLEET_TILE(prefill_join_terms, task_args)
+{
+    FLEET_UNUSED(at);
+    join_rows(&ctx, args, TERMS);
+    return FLEET_OK;
+}
+#endif
 FLEET_TILE(prefill_attend_terms, task_args)
 {
     FLEET_UNUSED(at);
@@ -572,8 +580,8 @@ FLEET_TILE(prefill_gather, task_args)
 }
 
 /* Adds the results of each row's experts, times their weights, to the residual stream; of several
-   ranks the sum of this one's experts is a part that the next task adds. A warp has EMBEDDED columns
-   of ADDED rows. */
+   ranks the sum of this one's experts is the product's only part. A warp has EMBEDDED columns of
+   ADDED rows. */
 #define COMBINED 8u /* results of a row that are loaded at a time */
 FLEET_TILE(prefill_combine, task_args)
 {
@@ -615,13 +623,9 @@ FLEET_TILE(prefill_combine, task_args)
         UNROLLED
         for (uint32_t n = 0; n < ADDED; n++)
             if (!is_exchanged(args))
-                store_columns(d, norm, row + n, c, h[n], n < own, TERMS);
-            else
-                for (uint32_t r = 0; n < own && r < ranks_of_parts(args); r++)
-                    store_vec4(
-                        parts_on(args, r) +
-                            ((size_t)part_of_ranks(args, 1, 0) * rows + row + n) * d->hidden + c,
-                        h[n]);
+                store_columns(d, norm, row + n, c, h[n], n < own, TERMS, 1);
+            else if (n < own)
+                store_vec4(part_of_rank(args, rows, 1, 0, row + n) + c, h[n]);
     }
     return FLEET_OK;
 }
@@ -629,6 +633,9 @@ FLEET_TILE(prefill_combine, task_args)
 NO_PREFILL(prefill_linear_terms)
 NO_PREFILL(prefill_embed_terms)
 NO_PREFILL(prefill_add_terms)
+#if HAS_RANKS
+NO_PREFILL(prefill_join_terms)
+#endif
 NO_PREFILL(prefill_attend_terms)
 NO_PREFILL(prefill_route)
 NO_PREFILL(prefill_gather)

@@ -129,10 +129,13 @@ FLEET_DEVICE prefill_item prefill_item_of(const task_args *task, const prefill_i
 /* ---- the residual stream ---- */
 
 /* Stores a lane's four columns of the residual stream from c on, the next product's input and, by each lane that begins
-   SQUARED_COLUMNS, the sum of squares. All lanes call it. is_there: 1: the lane has columns. */
+   SQUARED_COLUMNS, the sum of squares. All lanes call it. is_there: 1: the lane has columns. ranks:
+   1, or the input and the squares are stored to all of so many. */
 FLEET_DEVICE void store_columns(const decoder *d, const float *norms, uint32_t r, uint32_t c,
-                                vec4 h, uint32_t is_there, const uint32_t terms)
+                                vec4 h, uint32_t is_there, const uint32_t terms, uint32_t ranks)
 {
+    act_t *const x = d->x + prefill_at(r, c, d->hidden, terms);
+    float *const of_row = d->squares + (size_t)r * squares_of(d->hidden) + c / SQUARED_COLUMNS;
     float squares = 0;
     if (is_there) {
         const vec4 norm = load_vec4(norms + c);
@@ -142,13 +145,22 @@ FLEET_DEVICE void store_columns(const decoder *d, const float *norms, uint32_t r
             squares += h.value[j] * h.value[j];
         }
         store_vec4(d->h + (size_t)r * d->hidden + c, h);
-        store_acts(d->x + prefill_at(r, c, d->hidden, terms), terms == 2 ? LOW_TERM : 0, next);
+        if (!HAS_RANKS || ranks == 1)
+            store_acts(x, terms == 2 ? LOW_TERM : 0, next);
+        else
+            for (uint32_t rank = 0; rank < ranks; rank++)
+                store_acts((act_t *)fleet_peer_address(&d->peers, x, rank),
+                           terms == 2 ? LOW_TERM : 0, next);
     }
     UNROLLED
     for (uint32_t bit = 1; bit < SQUARED_COLUMNS / 4; bit *= 2)
         squares += shuffle_xor(squares, bit);
-    if (c % SQUARED_COLUMNS == 0 && is_there)
-        d->squares[(size_t)r * squares_of(d->hidden) + c / SQUARED_COLUMNS] = squares;
+    if (c % SQUARED_COLUMNS || !is_there) return;
+    if (!HAS_RANKS || ranks == 1)
+        *of_row = squares;
+    else
+        for (uint32_t rank = 0; rank < ranks; rank++)
+            *(float *)fleet_peer_address(&d->peers, of_row, rank) = squares;
 }
 
 /* The token's row becomes row r of the step; c: the lane's first column. */
@@ -162,7 +174,7 @@ FLEET_DEVICE void embed_columns(const task_args *args, const token_row *row, uin
         const bf16 *from = d->embedding + (size_t)(uint32_t)row->token * d->hidden + c;
         for (uint32_t j = 0; j < 4; j++) h.value[j] = float_of_bf16(from[j]);
     }
-    store_columns(d, args->norm, r, c, h, is_there, terms);
+    store_columns(d, args->norm, r, c, h, is_there, terms, 1);
 }
 FLEET_DEVICE void embed_rows(const fleet_ctx *ctx, const task_args *args, const uint32_t terms)
 {
@@ -176,23 +188,23 @@ FLEET_DEVICE void embed_rows(const fleet_ctx *ctx, const task_args *args, const 
     }
 }
 
-/* Of several ranks (ranks.h), a product's sums on each of them are further parts. They are stored to
-   all ranks: a rank's parts follow those of the ranks before it, so that all add up the same in the
-   same order. The next task waits for all ranks. */
-FLEET_DEVICE uint32_t ranks_of_parts(const task_args *task)
+/* Of several ranks (ranks.h), each has the residual stream of some neighbouring rows of a step. The
+   products of o, and of down or the experts, are summands of it: each rank stores its parts of a row
+   to the rank that has the row. So a rank gets each of its rows once from each other one, and sends
+   the next product's input once. SHARED_ROWS: rows of a rank are a multiple of so many. */
+#define SHARED_ROWS 8u
+FLEET_HOST_DEVICE uint32_t rows_of_rank(const decoder *d, uint32_t rows)
 {
-    return is_exchanged(task) ? task->d.peers.ranks : 1;
+    return ceil_div(ceil_div(rows, d->peers.ranks), SHARED_ROWS) * SHARED_ROWS;
 }
-/* Where the parts begin on rank r. */
-FLEET_DEVICE float *parts_on(const task_args *task, uint32_t r)
+/* Where this rank's part of row r goes, [hidden]: after those of the ranks before it. */
+FLEET_DEVICE float *part_of_rank(const task_args *task, uint32_t rows, uint32_t parts,
+                                 uint32_t part, uint32_t r)
 {
-    return is_exchanged(task) ? (float *)fleet_peer_address(&task->d.peers, task->summands, r)
-                              : task->d.qkv;
-}
-/* The number of this rank's part number `part` of so many. */
-FLEET_DEVICE uint32_t part_of_ranks(const task_args *task, uint32_t parts, uint32_t part)
-{
-    return is_exchanged(task) ? task->d.peers.rank * parts + part : part;
+    const fleet_peers *peers = &task->d.peers;
+    const uint32_t each = rows_of_rank(&task->d, rows), rank = r / each;
+    float *to = (float *)fleet_peer_address(peers, task->summands, rank);
+    return to + ((size_t)(peers->rank * parts + part) * each + r - rank * each) * task->d.hidden;
 }
 
 /* Adds the parts of a product to `columns` columns of the residual stream, in their order. A warp has EMBEDDED columns of ADDED
@@ -204,9 +216,7 @@ FLEET_DEVICE void add_parts(const fleet_ctx *ctx, const task_args *args, uint32_
     const decoder copy = args->d, *const d = &copy; /* in registers: see prefill_heads */
     const float *const norm = args->norm;
     const prefill_step *step = prefill_step_of(ctx, d);
-    const uint32_t parts = step->division[args->product].parts * ranks_of_parts(args),
-                   rows = step->rows;
-    const float *const all_parts = is_exchanged(args) ? (const float *)args->summands : d->qkv;
+    const uint32_t parts = step->division[args->product].parts, rows = step->rows;
     const uint32_t across = ceil_div(columns, EMBEDDED), begin = step->begin,
                    end = first_column + columns, all = ceil_div(rows - begin, ADDED) * across;
     if (parts < PREFILL_ADDED_PARTS) return;
@@ -215,7 +225,7 @@ FLEET_DEVICE void add_parts(const fleet_ctx *ctx, const task_args *args, uint32_
         const uint32_t row = begin + i / across * ADDED,
                        c = first_column + i % across * EMBEDDED + own_lane() * 4;
         const uint32_t own = c < end ? (rows - row < ADDED ? rows - row : ADDED) : 0;
-        const float *const first = all_parts + (size_t)row * d->hidden + c;
+        const float *const first = d->qkv + (size_t)row * d->hidden + c;
         vec4 h[ADDED];
         UNROLLED
         for (uint32_t n = 0; n < ADDED; n++) {
@@ -238,11 +248,66 @@ FLEET_DEVICE void add_parts(const fleet_ctx *ctx, const task_args *args, uint32_
         }
         UNROLLED
         for (uint32_t n = 0; n < ADDED; n++)
-            store_columns(d, norm, row + n, c, h[n], n < own, terms);
+            store_columns(d, norm, row + n, c, h[n], n < own, terms, 1);
     }
 }
 
-/* Keeps the residual stream of prompts' last tokens, which the next step overwrites: a warp copies EMBEDDED columns. */
+#if HAS_RANKS
+/* A wave has SQUARED_COLUMNS of JOINED times as many rows as it has lanes for. */
+#define JOINED 2u
+#define JOINED_LANES (SQUARED_COLUMNS / 4)
+#define JOINED_ROWS (EMBEDDED / SQUARED_COLUMNS)
+/* Adds the parts of all ranks to the residual stream of this one's rows, in the ranks' order, and
+   stores the next product's input to all. */
+FLEET_DEVICE void join_rows(const fleet_ctx *ctx, const task_args *args, const uint32_t terms)
+{
+    const decoder copy = args->d, *const d = &copy; /* in registers: see prefill_heads */
+    const float *const norm = args->norm, *const summands = (const float *)args->summands;
+    const prefill_step *step = prefill_step_of(ctx, d);
+    const uint32_t ranks = d->peers.ranks, parts = step->division[args->product].parts * ranks;
+    const uint32_t rows = step->rows, each = rows_of_rank(d, rows), begin = d->peers.rank * each,
+                   own = begin >= rows         ? 0
+                         : rows - begin < each ? rows - begin
+                                               : each;
+    const uint32_t across = ceil_div(d->hidden, SQUARED_COLUMNS),
+                   all = ceil_div(own, JOINED * JOINED_ROWS) * across;
+    for (uint32_t i = prefill_worker(ctx) * PREFILL_WARPS + own_warp(); i < all;
+         i += prefill_workers(ctx) * PREFILL_WARPS) {
+        const uint32_t row = i / across * (JOINED * JOINED_ROWS) + own_lane() / JOINED_LANES,
+                       c = i % across * SQUARED_COLUMNS + own_lane() % JOINED_LANES * 4;
+        vec4 h[JOINED];
+        uint32_t is_there[JOINED];
+        UNROLLED
+        for (uint32_t n = 0; n < JOINED; n++) {
+            const uint32_t r = row + n * JOINED_ROWS;
+            is_there[n] = r < own && c < d->hidden;
+            for (uint32_t j = 0; j < 4; j++) h[n].value[j] = 0;
+            if (is_there[n]) h[n] = load_vec4(d->h + (size_t)(begin + r) * d->hidden + c);
+        }
+        ROLLED
+        for (uint32_t p = 0; p < parts; p += PARTS_LOADED) {
+            vec4 part[PARTS_LOADED][JOINED];
+            UNROLLED
+            for (uint32_t k = 0; k < PARTS_LOADED * JOINED; k++) {
+                const uint32_t q = k / JOINED, n = k % JOINED, r = row + n * JOINED_ROWS;
+                for (uint32_t j = 0; j < 4; j++) part[q][n].value[j] = 0;
+                if (is_there[n] && p + q < parts)
+                    part[q][n] = load_vec4(summands + ((size_t)(p + q) * each + r) * d->hidden + c);
+            }
+            UNROLLED
+            for (uint32_t k = 0; k < PARTS_LOADED * JOINED * 4; k++)
+                h[k / 4 % JOINED].value[k % 4] += part[k / 4 / JOINED][k / 4 % JOINED].value[k % 4];
+        }
+        UNROLLED
+        for (uint32_t n = 0; n < JOINED; n++)
+            store_columns(d, norm, begin + row + n * JOINED_ROWS, c, h[n], is_there[n], terms,
+                          ranks);
+    }
+}
+#endif
+
+/* Keeps the residual stream of prompts' last tokens, which the next step overwrites: a warp copies EMBEDDED columns. Of several
+   ranks, the one that has the row stores it to all. */
 FLEET_DEVICE void keep_rows(const fleet_ctx *ctx, const task_args *args)
 {
     const decoder *d = &args->d;
@@ -252,9 +317,18 @@ FLEET_DEVICE void keep_rows(const fleet_ctx *ctx, const task_args *args)
          i += prefill_workers(ctx) * PREFILL_WARPS) {
         const prefill_end *end = d->prefill_ends + step->first_end + i / parts;
         const uint32_t c = i % parts * EMBEDDED + own_lane() * 4;
-        if (c < d->hidden)
-            store_vec4(d->prefill_last + (size_t)end->sequence * d->hidden + c,
-                       load_vec4(d->h + (size_t)end->row * d->hidden + c));
+        float *const to = d->prefill_last + (size_t)end->sequence * d->hidden + c;
+        const float *const from = d->h + (size_t)end->row * d->hidden + c;
+        if (c >= d->hidden) continue;
+#if HAS_RANKS
+        if (d->peers.ranks > 1) {
+            if (end->row / rows_of_rank(d, step->rows) != d->peers.rank) continue;
+            for (uint32_t r = 0; r < d->peers.ranks; r++)
+                store_vec4((float *)fleet_peer_address(&d->peers, to, r), load_vec4(from));
+            continue;
+        }
+#endif
+        store_vec4(to, load_vec4(from));
     }
 }
 
