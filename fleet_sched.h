@@ -348,7 +348,8 @@ typedef struct fleet_state {
     /* 1 + the largest tile number of the plan, and a grid that has it */
     uint32_t tiles, tiles_grid;
     size_t running, mailboxes, chiplet_of, counters, rings, shapes; /* offsets in device */
-    size_t failures, system;                                        /* offsets in host */
+    size_t failures, system, log;                                   /* offsets in host */
+    uint32_t launches;                                              /* enqueued */
 } fleet_state;
 
 size_t fleet_state_bytes(const fleet_plan *plan);
@@ -402,6 +403,7 @@ typedef struct fleet_launch_desc {
        Default: none */
     const fleet_trace *trace;
     fleet_stream stream;
+    uint32_t *number;     /* receives the launch's number, for fleet_launch_status. Default: null */
     fleet_host_desc host; /* how the CPU simulates the device */
 } fleet_launch_desc;
 
@@ -445,11 +447,29 @@ fleet_status fleet_bind(fleet_state *state, const char *symbol, int64_t value, f
 fleet_status fleet_bind_tensor(fleet_state *state, const char *tensor, int32_t *memory,
                                fleet_stream stream);
 
-/* The status of the launches so far, without waiting: the first failure of the run, which stays until fleet_state_recover;
-   or FLEET_ERROR_BUSY, _POISONED or _RESIDENCY, once for each launch that was refused. */
+/* The status of the launches since the last call of this or of fleet_state_wait, without waiting: the first failure, which
+   stays until fleet_state_recover; or FLEET_ERROR_BUSY, _RESIDENCY or _POISONED if one was refused. */
 fleet_status fleet_state_status(fleet_state *state);
-/* Waits for the stream, then returns the same. */
+/* Waits for the stream, then returns the same. FLEET_OK: all launches in it have run all their steps. */
 fleet_status fleet_state_wait(fleet_state *state, fleet_stream stream);
+
+/* What has become of a launch. Launches of a state are numbered in the order in which their calls enqueue them, from 1 on;
+   a replay has the number of the launch that was captured. */
+typedef struct fleet_outcome {
+    uint32_t number;
+    uint32_t
+        run; /* which of the state's launches it was in time, refused ones and replays included */
+    fleet_status status; /* FLEET_OK: it has run all its steps, or still runs */
+    uint32_t ended;      /* 0: it runs */
+    uint32_t refused;    /* 1: it has run nothing */
+    uint32_t steps;      /* that it has run, up to fleet_finish; 0 if it failed */
+    uint32_t other;      /* refused: number of the launch that had the state, or has poisoned it */
+} fleet_outcome;
+
+/* Returns 0 if the launch has not begun, or is not one of the last 64 since the state was made or recovered. Of replays it
+   is the last one. Works while a kernel hangs. fleet_state_report has a line for each that failed or was refused. */
+uint32_t fleet_state_outcome(const fleet_state *state, uint32_t number, fleet_outcome *outcome);
+
 /* Steps completed by finished launches. */
 uint32_t fleet_state_epoch(const fleet_state *state);
 
@@ -523,6 +543,7 @@ typedef struct fleet_session {
     fleet_kernel kernel;
     void *args;           /* device memory for the arguments */
     uint32_t args_bytes;  /* of the elements that the graph's grids name */
+    uint32_t has_args;    /* 1: they have been copied */
     fleet_status failure; /* the one that is kept */
     fleeti_session_memory *memory;
     char message[512]; /* of the failure that was kept last, for the report */
@@ -534,14 +555,19 @@ fleet_status fleet_session_open(fleet_session *session, fleet_graph *graph,
                                 const fleet_session_desc *desc, fleet_kernel kernel);
 /* Device memory that lives as long as the session; null if there is none, or after a failure. */
 void *fleet_session_alloc(fleet_session *session, size_t bytes);
-/* Copies the arguments to the device, and launches `launch.steps` steps, both in stream order. args: an element of the
-   kernel's set for each index that grids name, `bytes` in all, which the caller may reuse on return; or null, 0 if no
-   tile has arguments. FLEET_ERROR_ARGUMENT: `bytes` is not a multiple of the element's size, or too few. To capture a
-   launch, call fleet_launch with the session's parts: a replay would copy from `args` again. */
+/* Copies the arguments to the device in stream order. args: an element of the kernel's set for each index that grids name,
+   `bytes` in all, which the caller may reuse on return. FLEET_ERROR_ARGUMENT: that is not their size. null, 0: only where
+   the set's struct has one byte, and so holds nothing. */
+fleet_status fleet_session_args(fleet_session *session, const void *args, size_t bytes);
+/* Launches `launch.steps` steps with these arguments. The call may be captured into a graph; its replays use the arguments
+   that were copied last. FLEET_ERROR_POISONED: an earlier launch failed, see fleet_session_recover. */
+fleet_status fleet_session_launch(fleet_session *session);
+/* Both. */
 fleet_status fleet_session_run(fleet_session *session, const void *args, size_t bytes);
-/* Waits for the stream. Returns the first failure since the last wait, or that of the runs. A run that ended early has
-   poisoned the state: fleet_state_recover(&session->state, ...). */
+/* Waits for the stream. Returns the first failure since the last wait, or that of the runs. */
 fleet_status fleet_session_wait(fleet_session *session);
+/* After a run that failed: fleet_state_recover, and waits for it. Forgets failures of the session's calls, too. */
+fleet_status fleet_session_recover(fleet_session *session);
 /* fleet_state_report, or why there is nothing to run. */
 size_t fleet_session_report(const fleet_session *session, char *text, size_t bytes);
 /* Waits for the stream, and frees all that the session holds. Closing it again does nothing. */
@@ -752,6 +778,7 @@ typedef struct fleeti_run_line {
 typedef struct fleeti_mailbox fleeti_mailbox;
 typedef struct fleeti_ring fleeti_ring;
 typedef struct fleeti_trace fleeti_trace;
+typedef struct fleeti_log fleeti_log;
 
 /* A ready ring; those of chiplet k begin at FLEETI_RINGS * k. */
 typedef struct fleeti_ready_ring {
@@ -783,7 +810,8 @@ typedef struct fleeti_config {
     uint32_t finish; /* as in its fleet_run */
     /* The other one of two states that run in one launch, which is one of the first state; null: none. */
     fleeti_state *other;
-    uint32_t pad[2 * FLEETI_EVENT_LINE - 56];
+    fleeti_log *log; /* device address */
+    uint32_t pad[2 * FLEETI_EVENT_LINE - 58];
     int32_t symbol_values[FLEET_MAX_SYMBOLS];   /* symbols, for later launches */
     const uint32_t *tensors[FLEET_MAX_TENSORS]; /* memory of the run-time tensors */
 } fleeti_config;                                /* whole lines */
@@ -791,11 +819,18 @@ typedef struct fleeti_config {
 /* The shape of a grid in this launch: its extents, filled up with 1, and its slices. */
 #define FLEETI_SHAPE (FLEET_MAX_RANK + 2u)
 
+/* Both words take read-modify-writes. */
+typedef struct fleeti_due_line {
+    /* workgroups of launches, refused ones included, that have not left; 0: the state is free */
+    uint32_t word;
+    uint32_t claims; /* launches so far, refused ones included */
+    uint32_t pad[FLEETI_EVENT_LINE - 2];
+} fleeti_due_line;
+
 /* The state in device memory. After this header, each part on cache lines of its own: running[total_workers + 1],
    mailboxes, virtual chiplets, counters, rings, shapes. */
 struct fleeti_state {
-    /* workgroups of launches, refused ones included, that have not left; 0: the state is free */
-    fleeti_line due;
+    fleeti_due_line due;
     fleeti_line epoch;    /* steps completed; stored by the last workgroup that leaves */
     fleeti_line finished; /* launches; stored by the last workgroup that leaves */
     fleeti_line stop;     /* fleet_status that ends the run; stays until fleet_state_recover */
@@ -863,7 +898,28 @@ struct fleeti_host {
     fleet_failure first;            /* the failure whose status this is */
     uint32_t late[FLEET_MAX_PEERS]; /* FLEETI_PEER_LATE of its region then */
     uint32_t pad[FLEETI_EVENT_LINE - 29];
-    /* After it: a fleet_failure per worker and scheduler, then the counters of system scope. */
+    /* After it: a fleet_failure per worker and scheduler, the counters of system scope, and the log. */
+};
+
+/* One launch, as its claim found the state. What became of a launch that opened a run is in what the next one found, or in
+   what the host's words are now. */
+typedef struct fleeti_log_entry {
+    uint32_t claim;  /* 1 + its number among the claims; 0: none */
+    uint32_t number; /* of the launch; replays have that of the captured one */
+    uint32_t status; /* FLEET_OK: it opened a run; else why the claim refused it */
+    uint32_t other;  /* refused: number of the launch that has the state */
+    /* before it: fleeti_host.finished and nonresident, busy less those that claims refused, the epoch */
+    uint32_t finished, nonresident, met, epoch;
+} fleeti_log_entry;
+#define FLEETI_LOG_ENTRIES 64u
+/* The last launches of a state, in pinned memory. */
+struct fleeti_log {
+    fleeti_line busy; /* launches that claims refused as FLEET_ERROR_BUSY */
+    fleeti_line open; /* number of the launch that opened the last run */
+    /* by the host alone: what fleet_state_status has returned of fleeti_host.busy, nonresident and poisoned */
+    uint32_t told_busy, told_nonresident, told_poisoned;
+    uint32_t pad[FLEETI_EVENT_LINE - 3];
+    fleeti_log_entry entries[FLEETI_LOG_ENTRIES];
 };
 
 /* A trace in device memory. After this header: fleeti_trace_row[workers], on cache lines of their own; then
@@ -4571,11 +4627,31 @@ FLEET_DEVICE void fleeti_set_shapes(fleeti_state *state, const fleet_plan *plan,
         }
 }
 
-/* Makes one of the launch's states ready for the run, all but the words of the residency check. Thread 0 gets 1 if the run
-   may begin, 0 if the state is poisoned or aborted. */
-FLEET_DEVICE uint32_t fleeti_claim_state(const fleet_run *run, fleeti_state *state,
-                                         const fleet_plan *plan, fleeti_trace *trace,
-                                         uint32_t bucket)
+/* Writes down a launch that opens a run, or is refused. By one thread; the end of the kernel publishes it. */
+FLEET_DEVICE void fleeti_log_claim(fleeti_state *state, uint32_t claim, uint32_t number,
+                                   fleet_status status)
+{
+    fleeti_log *log = state->config.log;
+    fleeti_host *host = state->config.host;
+    fleeti_log_entry *entry = &log->entries[claim % FLEETI_LOG_ENTRIES];
+    fleet_store_relaxed_system(&entry->claim, 0);
+    fleet_store_relaxed_system(&entry->number, number);
+    fleet_store_relaxed_system(&entry->status, (uint32_t)status);
+    fleet_store_relaxed_system(&entry->other, fleet_load_relaxed_system(&log->open.word));
+    fleet_store_relaxed_system(&entry->finished, fleet_load_relaxed_device(&state->finished.word));
+    fleet_store_relaxed_system(&entry->nonresident, fleet_load_relaxed_system(&host->nonresident));
+    fleet_store_relaxed_system(&entry->met, fleet_load_relaxed_system(&host->busy) -
+                                                fleet_load_relaxed_system(&log->busy.word));
+    fleet_store_relaxed_system(&entry->epoch, fleet_load_relaxed_device(&state->epoch.word));
+    if (status == FLEET_OK) fleet_store_relaxed_system(&log->open.word, number);
+    fleet_store_relaxed_system(&entry->claim, claim + 1);
+}
+
+/* Makes one of the launch's states ready for the run, all but the words of the residency check. Thread 0 gets FLEET_OK if
+   the run may begin, else whether the state is poisoned or aborted. */
+FLEET_DEVICE fleet_status fleeti_claim_state(const fleet_run *run, fleeti_state *state,
+                                             const fleet_plan *plan, fleeti_trace *trace,
+                                             uint32_t bucket)
 {
     fleeti_host *host = state->config.host;
     uint32_t aborted = 0, stop = 0;
@@ -4602,7 +4678,7 @@ FLEET_DEVICE uint32_t fleeti_claim_state(const fleet_run *run, fleeti_state *sta
                                                                  << 48);
         fleet_store_relaxed_device(&box->taken.word, FLEETI_TEST_START);
     }
-    if (fleet_thread_id() != 0) return 0;
+    if (fleet_thread_id() != 0) return FLEET_OK;
     fleet_store_relaxed_device(&state->exited.word, 0);
     state->config.watch.limit_ticks = run->limit_ticks;
     state->config.trace = trace;
@@ -4611,34 +4687,41 @@ FLEET_DEVICE uint32_t fleeti_claim_state(const fleet_run *run, fleeti_state *sta
     fleeti_post64_device(&state->idle.word, 0);
     if (stop) {
         fleet_add_relaxed_system(&host->poisoned, 1);
-    } else if (aborted) { /* for this launch and later ones */
-        fleeti_run_cannot_begin(state, fleeti_no_event(FLEET_ERROR_ABORTED));
+        return FLEET_ERROR_POISONED;
     }
-    return !stop && !aborted;
+    if (!aborted) return FLEET_OK;
+    fleeti_run_cannot_begin(state, fleeti_no_event(FLEET_ERROR_ABORTED)); /* and later ones */
+    return FLEET_ERROR_ABORTED;
 }
 
 /* One workgroup, before the run in stream order: counts the launch's workgroups as due and, if no others were, opens
-   the run for them (see >>residency). trace: for the records; null: none. The end of this kernel
-   publishes its stores to the next one. */
-FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
+   the run for them (see >>residency). trace: for the records; null: none. number: of the launch. The end of this
+   kernel publishes its stores to the next one. */
+FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace, uint32_t number)
 {
     fleeti_state *state = run.state, *other = state->config.other;
-    uint32_t mine = 0;
+    uint32_t mine = 0, claim = 0;
     if (fleet_thread_id() == 0) {
+        claim = fleet_add_relaxed_device(&state->due.claims, 1);
         /* Acquires all that earlier launches left in the state. Pair: the RMW that closes a run, in fleeti_leave
            (edge 11). */
-        if (fleeti_rmw_device(&state->due.word, run.blocks))
+        if (fleeti_rmw_device(&state->due.word, run.blocks)) {
+            fleeti_log_claim(state, claim, number, FLEET_ERROR_BUSY);
+            fleet_add_relaxed_system(&state->config.log->busy.word, 1);
             fleet_add_relaxed_system(&state->config.host->busy, 1);
-        else
+        } else
             mine = 1 + fleeti_smallest_bucket(run.plan, state->config.symbol_values);
     }
     mine = fleeti_broadcast(fleeti_thread_now(), mine, 0);
     if (!mine) return;
-    uint32_t begins = fleeti_claim_state(&run, state, run.plan, trace, mine - 1);
-    if (other)
-        begins &= fleeti_claim_state(
+    fleet_status status = fleeti_claim_state(&run, state, run.plan, trace, mine - 1);
+    if (other) {
+        const fleet_status its = fleeti_claim_state(
             &run, other, other->config.plan, NULL,
             fleeti_smallest_bucket(other->config.plan, other->config.symbol_values));
+        if (!status) status = its;
+    }
+    if (fleet_thread_id() == 0) fleeti_log_claim(state, claim, number, status);
     /* Publishes, over the barriers, what all threads have cleared: the results of the chiplets before the check is open,
        and it before the counts are. For workgroups of a launch that has been refused meanwhile may be running already. One
        that ends the check stores the results of the chiplets, which must not be cleared then; one that is counted must not
@@ -4647,15 +4730,15 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
     fleet_block_barrier();
     if (fleet_thread_id() == 0)
         fleeti_publish_device(&state->residency.word,
-                              begins ? FLEETI_OPEN : (uint32_t)FLEET_ERROR_ABORTED);
+                              status ? (uint32_t)FLEET_ERROR_ABORTED : FLEETI_OPEN);
     fleeti_drain();
     fleet_block_barrier();
     for (uint32_t i = fleet_thread_id(); i < FLEET_MAX_CHIPLETS; i += fleet_thread_count())
         fleeti_publish_device(&state->resident[i].word, 0);
-    if (fleet_thread_id() == 0 && !begins)
+    if (fleet_thread_id() == 0 && status)
         fleeti_residency_tell(state, FLEET_ERROR_ABORTED, 0, (fleeti_lds)0);
 }
-FLEET_THUNK2(fleeti_claim, fleet_run, fleeti_trace *)
+FLEET_THUNK3(fleeti_claim, fleet_run, fleeti_trace *, uint32_t)
 
 /* fleet_bind: the value for all later launches in stream order. */
 FLEET_GLOBAL(64) void fleeti_set_symbol(fleeti_state *state, uint32_t symbol, int32_t value)
@@ -4672,9 +4755,13 @@ FLEET_THUNK3(fleeti_set_tensor, fleeti_state *, uint32_t, const uint32_t *)
 
 /* After a launch that failed on the host: its workgroups will not come, and others may wait for a result. The state stays
    claimed until there is one. */
-FLEET_GLOBAL(64) void fleeti_unclaim(fleet_run run)
+FLEET_GLOBAL(64) void fleeti_unclaim(fleet_run run, uint32_t number)
 {
     if (fleet_thread_id() != 0) return;
+    fleeti_log *log = run.state->config.log;
+    for (uint32_t i = 0; i < FLEETI_LOG_ENTRIES; i++)
+        if (fleet_load_relaxed_system(&log->entries[i].number) == number)
+            fleet_store_relaxed_system(&log->entries[i].status, FLEET_ERROR_LAUNCH);
     uint32_t due = fleeti_poll_device(&run.state->due.word);
     if (fleeti_residency_end(run.state, FLEET_ERROR_BUSY, 0, (fleeti_lds)0) && due != run.blocks)
         fleet_add_relaxed_system(&run.state->config.host->busy, 1);
@@ -4683,7 +4770,7 @@ FLEET_GLOBAL(64) void fleeti_unclaim(fleet_run run)
     fleeti_drain();
     fleeti_rmw_device(&run.state->due.word, 0u - run.blocks);
 }
-FLEET_THUNK1(fleeti_unclaim, fleet_run)
+FLEET_THUNK2(fleeti_unclaim, fleet_run, uint32_t)
 
 /* fleet_state_recover: clears counters, epoch, stop word and the host's copies. words: of the state without its shapes, from
    which the config and the table of virtual chiplets, at [table, counters), are left out: fleet_state_init set them. */
@@ -4859,6 +4946,7 @@ static size_t fleeti_layout(fleet_state *s, const fleet_plan *plan, uint32_t bes
     s->failures = sizeof(fleeti_host);
     s->system =
         s->failures + fleeti_lines((plan->total_workers + plan->chiplets) * sizeof(fleet_failure));
+    s->log = s->system + (plan->ranks > 1 ? 0 : fleeti_lines((size_t)plan->system_words * 4));
     return at;
 }
 
@@ -4872,7 +4960,7 @@ size_t fleet_state_host_bytes(const fleet_plan *plan)
     fleet_state s;
     if (!plan) return 0;
     fleeti_layout(&s, plan, 0);
-    return s.system + (plan->ranks > 1 ? 0 : fleeti_lines((size_t)plan->system_words * 4));
+    return s.log + fleeti_lines(sizeof(fleeti_log));
 }
 
 /* ---- host: ranks ---- */
@@ -5145,6 +5233,7 @@ static fleet_status fleeti_state_start(fleet_state *s, const fleet_image *image,
         header->config.ranks = plan->ranks;
     }
     header->config.host = s->host_device;
+    header->config.log = (fleeti_log *)(void *)((char *)s->host_device + s->log);
     header->config.mailboxes = (fleeti_mailbox *)(void *)(s->device + s->mailboxes);
     header->config.shapes = (int32_t *)(void *)(s->device + s->shapes);
     header->config.plan = (const fleet_plan *)image->device;
@@ -5337,6 +5426,11 @@ fleet_status fleet_bind(fleet_state *s, const char *symbol, int64_t value, fleet
 
 /* ---- host: launches ---- */
 
+static fleeti_log *fleeti_log_of(const fleet_state *s)
+{
+    return (fleeti_log *)(void *)((char *)s->host + s->log);
+}
+
 #define FLEETI_DEFAULT_LIMIT_NS 10000000000ull
 #define FLEETI_DEFAULT_PEER_LIMIT_NS 600000000000ull
 #define FLEETI_MOST_THREADS 1024u /* of a workgroup, on any GPU */
@@ -5506,10 +5600,23 @@ static fleet_status fleeti_check_trace(fleet_state *s, const fleet_launch_desc *
 #endif
 }
 
+/* A launch that cannot go on has failed, whichever of its workgroups have left: its steps do not count. Only where the CPU
+   simulates the device, whose memory is the host's. */
+static void fleeti_note_deadlock(fleet_state *s)
+{
+    fleeti_state *state = (fleeti_state *)(void *)s->device;
+    const fleeti_log_entry *entry =
+        fleeti_log_of(s)->entries + (state->due.claims - 1) % FLEETI_LOG_ENTRIES;
+    if (!state->stop.word) state->stop.word = FLEET_ERROR_DEADLOCK;
+    if (!s->host->status) s->host->status = FLEET_ERROR_DEADLOCK;
+    s->host->epoch = state->epoch.word = entry->epoch;
+    state->due.word = 0; /* none of them will come back */
+}
+
 fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const fleet_run *run,
                                fleet_kernel kernel, void **args)
 {
-    void *claim_args[2];
+    void *claim_args[3], *unclaim_args[2];
     fleeti_room room;
     fleeti_trace *trace = NULL;
     fleet_status status = fleeti_check_bound(s);
@@ -5539,7 +5646,10 @@ fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const
                              "fleet_run.lds_bytes is %u, but fleet_launch_desc has %u in all",
                              run->lds_bytes, d->lds_bytes + d->pipeline_bytes);
     fleet_run copy = *run;
-    claim_args[0] = &copy, claim_args[1] = &trace;
+    uint32_t number = __atomic_add_fetch(&s->launches, 1, __ATOMIC_RELAXED);
+    if (d->number) *d->number = number;
+    claim_args[0] = &copy, claim_args[1] = &trace, claim_args[2] = &number;
+    unclaim_args[0] = &copy, unclaim_args[1] = &number;
     fleet_kernel_desc claim = fleeti_kernel_desc(d, 1, 256);
     fleet_kernel_desc main = fleeti_worker_desc(d, s->blocks);
     if ((status = fleeti_room_of(kernel, &main, &room))) return status;
@@ -5557,10 +5667,10 @@ fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const
         return status;
     status = fleet_kernel_launch(kernel, args, &main);
     if (status == FLEET_ERROR_DEADLOCK) { /* known at once where the CPU simulates the device */
-        if (!s->host->status) s->host->status = FLEET_ERROR_DEADLOCK;
+        fleeti_note_deadlock(s);
         status = FLEET_OK;
     }
-    if (status) (void)fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_unclaim), claim_args, &claim);
+    if (status) (void)fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_unclaim), unclaim_args, &claim);
     return status;
 }
 
@@ -5625,26 +5735,119 @@ fleet_status fleet_launch_task(fleet_state *s, const fleet_launch_desc *d, fleet
 
 /* ---- host: failures ---- */
 
-static uint32_t fleeti_take_count(uint32_t *word)
+static uint32_t fleeti_host_word(const uint32_t *word)
 {
-    uint32_t n = __atomic_load_n(word, __ATOMIC_ACQUIRE);
-    if (n) __atomic_fetch_sub(word, 1, __ATOMIC_RELAXED);
-    return n;
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+/* Whether a count is more than what has been told of it. */
+static uint32_t fleeti_tell(const uint32_t *word, uint32_t *told)
+{
+    const uint32_t n = fleeti_host_word(word);
+    return __atomic_exchange_n(told, n, __ATOMIC_RELAXED) != n;
+}
+
+static fleet_status fleeti_failed(const fleet_state *s)
+{
+    const uint32_t status = fleeti_host_word(&s->host->status);
+    return (fleet_status)(status || !s->beside ? status
+                                               : fleeti_host_word(&s->beside->host->status));
 }
 
 fleet_status fleet_state_status(fleet_state *s)
 {
     if (!s || !s->host) return FLEET_ERROR_NULL;
-    uint32_t status = __atomic_load_n(&s->host->status, __ATOMIC_ACQUIRE);
-    if (!status && s->beside) status = __atomic_load_n(&s->beside->host->status, __ATOMIC_ACQUIRE);
-    if (status) {
-        __atomic_store_n(&s->host->poisoned, 0, __ATOMIC_RELAXED); /* the first failure says more */
-        return (fleet_status)status;
+    fleeti_log *log = fleeti_log_of(s);
+    const fleet_status failed = fleeti_failed(s);
+    const uint32_t busy = fleeti_tell(&s->host->busy, &log->told_busy);
+    const uint32_t nonresident = fleeti_tell(&s->host->nonresident, &log->told_nonresident);
+    const uint32_t poisoned = fleeti_tell(&s->host->poisoned, &log->told_poisoned);
+    return failed        ? failed /* the first failure says more */
+           : busy        ? FLEET_ERROR_BUSY
+           : nonresident ? FLEET_ERROR_RESIDENCY
+           : poisoned    ? FLEET_ERROR_POISONED
+                         : FLEET_OK;
+}
+
+/* The log's entry of a claim; 0: it has been overwritten, or is being written. */
+static uint32_t fleeti_read_log(const fleet_state *s, uint32_t claim, fleeti_log_entry *entry)
+{
+    const fleeti_log_entry *from = fleeti_log_of(s)->entries + claim % FLEETI_LOG_ENTRIES;
+    entry->claim = fleeti_host_word(&from->claim);
+    entry->number = fleeti_host_word(&from->number);
+    entry->status = fleeti_host_word(&from->status);
+    entry->other = fleeti_host_word(&from->other);
+    entry->finished = fleeti_host_word(&from->finished);
+    entry->nonresident = fleeti_host_word(&from->nonresident);
+    entry->met = fleeti_host_word(&from->met);
+    entry->epoch = fleeti_host_word(&from->epoch);
+    return entry->claim == claim + 1 && fleeti_host_word(&from->claim) == claim + 1;
+}
+
+/* Launches so far that the log knows of, refused ones and replays included. */
+static uint32_t fleeti_claims(const fleet_state *s)
+{
+    uint32_t claims = 0;
+    for (uint32_t i = 0; i < FLEETI_LOG_ENTRIES; i++) {
+        const uint32_t claim = fleeti_host_word(&fleeti_log_of(s)->entries[i].claim);
+        if ((int32_t)(claim - claims) > 0) claims = claim;
     }
-    if (fleeti_take_count(&s->host->busy)) return FLEET_ERROR_BUSY;
-    if (fleeti_take_count(&s->host->nonresident)) return FLEET_ERROR_RESIDENCY;
-    if (fleeti_take_count(&s->host->poisoned)) return FLEET_ERROR_POISONED;
-    return FLEET_OK;
+    return claims;
+}
+
+/* What has become of the launch of a claim. */
+static uint32_t fleeti_outcome_of(const fleet_state *s, uint32_t claim, uint32_t claims,
+                                  fleet_outcome *o)
+{
+    fleeti_log_entry entry, next;
+    memset(o, 0, sizeof *o);
+    if (!fleeti_read_log(s, claim, &entry)) return 0;
+    o->number = entry.number, o->run = claim + 1, o->other = entry.other;
+    o->status = (fleet_status)entry.status;
+    o->refused = o->ended = entry.status != FLEET_OK;
+    if (o->refused) return 1;
+    memset(&next, 0, sizeof next);
+    for (uint32_t i = claim + 1; i != claims; i++)
+        if (fleeti_read_log(s, i, &next) && next.status == FLEET_OK) break;
+    const uint32_t last = !next.claim || next.status != FLEET_OK;
+    if (last) {
+        next.finished = fleeti_host_word(&s->host->finished);
+        next.nonresident = fleeti_host_word(&s->host->nonresident);
+        next.met = fleeti_host_word(&s->host->busy);
+        next.met -= fleeti_host_word(&fleeti_log_of(s)->busy.word);
+        next.epoch = fleet_state_epoch(s);
+    }
+    o->steps = next.epoch - entry.epoch;
+    o->ended = next.finished != entry.finished;
+    if (last && !o->steps && (o->status = fleeti_failed(s))) {
+        uint32_t due = 1; /* its workgroups may have left before it began, or still run */
+        if (!o->ended &&
+            !fleeti_snapshot(&due, s->device + offsetof(fleeti_state, due.word), sizeof due))
+            o->ended = !due;
+        return 1;
+    }
+    if (o->ended) return 1;
+    o->refused = o->ended = 1;
+    if (next.nonresident != entry.nonresident)
+        o->status = FLEET_ERROR_RESIDENCY;
+    else if (!last || (int32_t)(next.met - entry.met) > 0)
+        o->status = FLEET_ERROR_BUSY, o->other = entry.number;
+    else
+        o->refused = o->ended = 0;
+    return 1;
+}
+
+uint32_t fleet_state_outcome(const fleet_state *s, uint32_t number, fleet_outcome *outcome)
+{
+    if (!outcome) return 0;
+    memset(outcome, 0, sizeof *outcome);
+    if (!s || !s->host) return 0;
+    const uint32_t claims = fleeti_claims(s);
+    for (uint32_t i = 1; i <= FLEETI_LOG_ENTRIES && i <= claims; i++)
+        if (fleeti_outcome_of(s, claims - i, claims, outcome) && outcome->number == number)
+            return 1;
+    memset(outcome, 0, sizeof *outcome);
+    return 0;
 }
 
 fleet_status fleet_state_wait(fleet_state *s, fleet_stream stream)
@@ -5687,11 +5890,6 @@ fleet_status fleet_state_recover(fleet_state *s, fleet_stream stream)
 }
 
 /* ---- host: report ---- */
-
-static uint32_t fleeti_host_word(const uint32_t *word)
-{
-    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
-}
 
 /* The target of the element whose counter this is; 0: it is no counter of the plan. */
 static uint32_t fleeti_target_of(const fleet_plan *plan, uint32_t counter)
@@ -5793,6 +5991,70 @@ static void fleeti_put_worker(fleeti_text *t, const fleet_plan *plan, uint32_t w
                worker - plan->worker_base[k]);
 }
 
+/* Why a launch did not run all its steps, and what to do. */
+static void fleeti_put_outcome(fleeti_text *t, const fleet_outcome *o)
+{
+    const char *recover = "call fleet_state_recover (a session: fleet_session_recover), then "
+                          "launch it anew";
+    fleeti_put(t, "launch %u", o->number);
+    if (o->run != o->number) fleeti_put(t, " (run %u of the state)", o->run);
+    fleeti_put(t, ": %s, ", fleet_status_name(o->status));
+    if (!o->refused)
+        fleeti_put(t, "it %s, and none of its steps count: %s\n",
+                   o->ended ? "failed" : "is failing", recover);
+    else if (o->status == FLEET_ERROR_BUSY && o->other != o->number)
+        fleeti_put(
+            t,
+            "refused: launch %u had not ended. Launch it after that one, in the same stream, "
+            "or on a state of its own\n",
+            o->other);
+    else if (o->status == FLEET_ERROR_BUSY)
+        fleeti_put(t, "refused: another one came before all its workgroups were there. Launch one "
+                      "after the other, in one stream, or on a state each\n");
+    else if (o->status == FLEET_ERROR_RESIDENCY)
+        fleeti_put(t, "refused: its workgroups were not resident together. Plan fewer workers, or "
+                      "launch it when the device has room\n");
+    else if (o->status == FLEET_ERROR_POISONED)
+        fleeti_put(t, "refused: launch %u had failed: %s\n", o->other, recover);
+    else if (o->status == FLEET_ERROR_ABORTED)
+        fleeti_put(t, "refused: fleet_state_abort was called before it began: %s\n", recover);
+    else
+        fleeti_put(t, "it was not begun: its call returned an error\n");
+}
+
+/* The first line says what holds for all launches together: FLEET_OK is every step that was asked for. */
+static void fleeti_put_launches(fleeti_text *t, const fleet_state *s)
+{
+    fleet_outcome o;
+    const uint32_t claims = fleeti_claims(s);
+    const uint32_t first = claims > FLEETI_LOG_ENTRIES ? claims - FLEETI_LOG_ENTRIES : 0;
+    const uint32_t busy = fleeti_host_word(&s->host->busy);
+    const uint32_t nonresident = fleeti_host_word(&s->host->nonresident);
+    const uint32_t refused = busy + nonresident + fleeti_host_word(&s->host->poisoned);
+    uint32_t status = fleeti_host_word(&s->host->status), running = 0, by_host = 0;
+    for (uint32_t i = first; i < claims; i++) {
+        if (!fleeti_outcome_of(s, i, claims, &o)) continue;
+        if (!o.ended && !o.status) running = o.number;
+        by_host += o.status == FLEET_ERROR_ABORTED && o.refused;
+    }
+    if (!status)
+        status = busy          ? FLEET_ERROR_BUSY
+                 : nonresident ? FLEET_ERROR_RESIDENCY
+                 : refused     ? FLEET_ERROR_POISONED
+                               : FLEET_OK;
+    if (running && !status)
+        fleeti_put(t, "launch %u is running", running);
+    else
+        fleeti_put(t, "%s: %s", fleet_status_name((fleet_status)status),
+                   fleet_status_text((fleet_status)status));
+    if (running && status) fleeti_put(t, "; launch %u is running", running);
+    fleeti_put(t, "; %u launches finished, ", fleeti_host_word(&s->host->finished));
+    if (refused + by_host) fleeti_put(t, "%u refused, ", refused + by_host);
+    fleeti_put(t, "%u steps done\n", fleet_state_epoch(s));
+    for (uint32_t i = first; i < claims; i++)
+        if (fleeti_outcome_of(s, i, claims, &o) && o.status) fleeti_put_outcome(t, &o);
+}
+
 size_t fleet_state_report(const fleet_state *s, char *text, size_t bytes)
 {
     char name[160];
@@ -5800,11 +6062,8 @@ size_t fleet_state_report(const fleet_state *s, char *text, size_t bytes)
     fleeti_text t = fleeti_text_at(text, bytes);
     if (!s || !s->host || !s->image.plan) return 0;
     const fleet_plan *plan = s->image.plan;
-    uint32_t status = fleeti_host_word(&s->host->status);
     if (s->beside) fleeti_put(&t, "pool 0: ");
-    fleeti_put(&t, "%s: %s; %u launches finished, %u steps done\n",
-               fleet_status_name((fleet_status)status), fleet_status_text((fleet_status)status),
-               fleeti_host_word(&s->host->finished), fleet_state_epoch(s));
+    fleeti_put_launches(&t, s);
     if (plan->ranks > 1 && s->peers.rank != FLEET_ALL_RANKS)
         fleeti_put(&t, "this is rank %u of %u\n", s->peers.rank, plan->ranks);
     if (s->message[0]) fleeti_put(&t, "refused: %s\n", s->message);
@@ -5995,22 +6254,64 @@ void *fleet_session_alloc(fleet_session *s, size_t bytes)
     return memory->device;
 }
 
-fleet_status fleet_session_run(fleet_session *s, const void *args, size_t bytes)
+fleet_status fleet_session_args(fleet_session *s, const void *args, size_t bytes)
 {
-    fleet_status status = FLEET_OK;
+    if (!s) return FLEET_ERROR_NULL;
+    if (s->failure) return s->failure;
+    if (!s->plan) return FLEET_ERROR_NULL;
+    const uint32_t each = s->kernel.traits->args_bytes;
+    s->message[0] = 0;
+    /* A set whose struct holds nothing has one byte of arguments. */
+    if (!args && !bytes && each == 1) return FLEET_OK;
+    if (!args || bytes != s->args_bytes)
+        return fleeti_session_fail(s, FLEET_ERROR_ARGUMENT,
+                                   "args is %s%llu bytes, but must be %u: %u of the set's structs, "
+                                   "which have %u each (1 + "
+                                   "the largest args index of a grid)",
+                                   args ? "" : "null and has ", (unsigned long long)bytes,
+                                   s->args_bytes, s->args_bytes / each, each);
+    s->has_args = 1;
+    const fleet_status status = fleet_to_device(s->args, args, s->args_bytes, s->launch.stream);
+    return fleeti_session_fail(s, status, "%s", fleet_status_text(status));
+}
+
+fleet_status fleet_session_launch(fleet_session *s)
+{
     if (!s) return FLEET_ERROR_NULL;
     if (s->failure) return s->failure;
     if (!s->plan) return FLEET_ERROR_NULL;
     s->message[0] = 0;
-    if (!args != !bytes || (args && bytes < s->args_bytes) || bytes % s->kernel.traits->args_bytes)
+    if (!s->has_args && s->kernel.traits->args_bytes > 1)
         return fleeti_session_fail(s, FLEET_ERROR_ARGUMENT,
-                                   "args is %s%llu bytes, but must hold structs of %u bytes, at "
-                                   "least %u: 1 + the largest args index of a grid",
-                                   args ? "" : "null and has ", (unsigned long long)bytes,
-                                   s->kernel.traits->args_bytes,
-                                   s->args_bytes / s->kernel.traits->args_bytes);
-    if (args) status = fleet_to_device(s->args, args, s->args_bytes, s->launch.stream);
-    if (!status) status = fleet_launch(&s->state, &s->launch, s->kernel, args ? s->args : NULL);
+                                   "the tiles have no arguments yet: call fleet_session_args");
+    if (fleeti_failed(&s->state)) { /* or a recovery is enqueued */
+        fleet_stream_wait(s->launch.stream);
+        const fleet_status failed = fleeti_failed(&s->state);
+        if (failed)
+            return fleeti_session_fail(
+                s, FLEET_ERROR_POISONED,
+                "an earlier launch failed (%s, below) and has poisoned the state: call "
+                "fleet_session_recover, then launch anew",
+                fleet_status_name(failed));
+    }
+    const fleet_status status = fleet_launch(&s->state, &s->launch, s->kernel, s->args);
+    return fleeti_session_fail(s, status, "%s", fleet_status_text(status));
+}
+
+fleet_status fleet_session_run(fleet_session *s, const void *args, size_t bytes)
+{
+    const fleet_status status = fleet_session_args(s, args, bytes);
+    return status ? status : fleet_session_launch(s);
+}
+
+fleet_status fleet_session_recover(fleet_session *s)
+{
+    if (!s) return FLEET_ERROR_NULL;
+    if (!s->state.host) return s->failure ? s->failure : FLEET_ERROR_NULL;
+    fleet_status status = fleet_state_recover(&s->state, s->launch.stream);
+    if (!status) status = fleet_stream_wait(s->launch.stream);
+    s->failure = FLEET_OK;
+    s->message[0] = 0;
     return fleeti_session_fail(s, status, "%s", fleet_status_text(status));
 }
 

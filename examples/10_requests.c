@@ -236,7 +236,7 @@ static void rest(void)
 static void *launch(void *argument)
 {
     program *p = (program *)argument;
-    fleet_session_run(&p->s, p->args, sizeof p->args);
+    fleet_session_run(&p->s, p->args, p->args[0].pools * LAYERS * sizeof p->args[0]);
     p->status = fleet_session_wait(&p->s);
     fleet_server_ended(&p->server, p->status);
     return NULL;

@@ -296,6 +296,7 @@ typedef struct rig {
     uint32_t *initial; /* memory as it is at the beginning */
     fleet_peers peers; /* of a plan for several ranks */
     uint32_t n_all_cells, n_tasks;
+    uint32_t number; /* of the last launch */
     fleet_status launched;
 #if defined(FLEET_HOST)
     pthread_t thread;
@@ -541,15 +542,42 @@ static inline void model_end(model *m)
     m->graph = NULL;
 }
 
+/* After each launch: its status, its outcome and the report say the same. */
+static inline fleet_status rig_told(rig *r, fleet_status status)
+{
+    char text[8192], line[64];
+    fleet_outcome o;
+    const uint32_t known = fleet_state_outcome(&r->state, r->number, &o);
+    const uint32_t beside = r->state.beside != NULL;
+    const char *wrong = NULL;
+    fleet_state_report(&r->state, text, sizeof text);
+    snprintf(line, sizeof line, "launch %u", r->number);
+    if (!known || !o.ended)
+        wrong = "it has no outcome";
+    else if (!status != !o.status)
+        wrong = "one of them is FLEET_OK";
+    else if (!status && !r->launch.finish && !r->plan->rebinds && o.steps != r->launch.steps)
+        wrong = "FLEET_OK, but it has not run all its steps";
+    else if (status && (o.steps || !strstr(text, line) || !strstr(text, "launch it")))
+        wrong = "the report does not name it, or not what to do";
+    else if (!beside && status && !strncmp(text, "FLEET_OK", 8))
+        wrong = "the report begins with FLEET_OK";
+    if (wrong)
+        printf("FAIL one truth: %s: launch %u is %s, %s, %u steps of %u; report:\n%s", wrong,
+               r->number, fleet_status_name(status), fleet_status_name(o.status), o.steps,
+               r->launch.steps, text);
+    return status;
+}
 static inline fleet_status rig_launch(rig *r, uint32_t steps)
 {
     r->launch.steps = steps;
+    r->launch.number = &r->number;
     return fleet_launch(&r->state, &r->launch, FLEET_KERNEL_OF(world_kernel), r->device);
 }
 static inline fleet_status rig_run(rig *r, uint32_t steps)
 {
     fleet_status status = rig_launch(r, steps);
-    return status ? status : fleet_state_wait(&r->state, r->stream);
+    return status ? status : rig_told(r, fleet_state_wait(&r->state, r->stream));
 }
 
 /* Runs steps that must end well; otherwise shows the report. */
@@ -578,6 +606,7 @@ static inline void *rig_thread(void *rig_)
 static inline void rig_start(rig *r, uint32_t steps)
 {
     r->launch.steps = steps;
+    r->launch.number = &r->number;
 #if defined(FLEET_HOST)
     if (pthread_create(&r->thread, NULL, rig_thread, r)) abort();
 #else
@@ -589,7 +618,7 @@ static inline fleet_status rig_join(rig *r)
 #if defined(FLEET_HOST)
     pthread_join(r->thread, NULL);
 #endif
-    return r->launched ? r->launched : fleet_state_wait(&r->state, r->stream);
+    return r->launched ? r->launched : rig_told(r, fleet_state_wait(&r->state, r->stream));
 }
 
 /* After `steps` steps in all: every part ran once in each, on its producers' data, after their ends. */

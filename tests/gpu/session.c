@@ -12,6 +12,11 @@
 #include "settings.h"
 
 #define MOST 64
+#if defined(FLEET_HIP)
+#define API(name) hip##name
+#elif defined(FLEET_CUDA)
+#define API(name) cuda##name
+#endif
 
 typedef struct sum { /* what every tile sees */
     uint32_t *squares, *total;
@@ -200,7 +205,7 @@ static void a_session_goes_on_after_a_refused_run(test_run *t)
     CHECK_STATUS(fleet_session_run(&s, &args, sizeof args - 4), FLEET_ERROR_ARGUMENT);
     fleet_session_report(&s, text, sizeof text);
     CHECK_TEXT(text, "FLEET_ERROR_ARGUMENT: args is ");
-    CHECK_TEXT(text, "at least 1: 1 + the largest args index of a grid");
+    CHECK_TEXT(text, "must be 24: 1 of the set's structs");
     CHECK_STATUS(fleet_session_wait(&s), FLEET_ERROR_ARGUMENT);
     CHECK_STATUS(fleet_session_run(&s, NULL, sizeof args), FLEET_ERROR_ARGUMENT);
     fleet_session_report(&s, text, sizeof text);
@@ -216,11 +221,147 @@ static void a_session_goes_on_after_a_refused_run(test_run *t)
     CHECK_STATUS(fleet_session_wait(&s), FLEET_ERROR_TILE);
     fleet_session_report(&s, text, sizeof text);
     CHECK_TEXT(text, "square");
-    CHECK_STATUS(fleet_state_recover(&s.state, s.launch.stream), FLEET_OK);
     args.fails = 0;
+    CHECK_STATUS(fleet_state_recover(&s.state, s.launch.stream), FLEET_OK);
     CHECK_STATUS(fleet_session_run(&s, &args, sizeof args), FLEET_OK);
     CHECK_STATUS(fleet_session_wait(&s), FLEET_OK);
     fleet_session_close(&s);
+}
+
+static void open_sum(test_run *t, fleet_session *s, fleet_stream stream, sum *args)
+{
+    fleet_graph *g = graph_of_sum();
+    fleet_session_desc d = fleet_session_desc_default();
+    d.launch.stream = stream;
+    CHECK_STATUS(fleet_session_open(s, g, &d, FLEET_KERNEL_OF(sum_kernel)), FLEET_OK);
+    fleet_graph_destroy(g);
+    *args = args_of(s);
+    CHECK_STATUS(fleet_bind(&s->state, "n", 9, s->launch.stream), FLEET_OK);
+}
+
+/* After a run that failed the session says so until it recovers. */
+static void a_poisoned_session_says_so_and_recovers(test_run *t)
+{
+    char text[2048];
+    fleet_session s;
+    fleet_outcome o;
+    uint32_t number = 0;
+    sum args;
+    open_sum(t, &s, NULL, &args);
+    s.launch.number = &number;
+    CHECK_STATUS(fleet_session_run(&s, &args, sizeof args), FLEET_OK);
+    CHECK_INT(number, 1);
+    args.fails = 1;
+    CHECK_STATUS(fleet_session_run(&s, &args, sizeof args), FLEET_OK);
+    CHECK_INT(number, 2);
+    CHECK_STATUS(fleet_session_wait(&s), FLEET_ERROR_TILE);
+    fleet_session_report(&s, text, sizeof text);
+    CHECK_TEXT(text, "launch 2: FLEET_ERROR_TILE, it failed, and none of its steps count: call "
+                     "fleet_state_recover (a session: fleet_session_recover)");
+    CHECK(!strstr(text, "launch 1"));
+    CHECK(fleet_state_outcome(&s.state, 1, &o));
+    CHECK_STATUS(o.status, FLEET_OK);
+    CHECK_INT(o.steps, 1);
+    CHECK(!fleet_state_outcome(&s.state, 3, &o));
+    args.fails = 0;
+    CHECK_STATUS(fleet_session_run(&s, &args, sizeof args), FLEET_ERROR_POISONED);
+    fleet_session_report(&s, text, sizeof text);
+    CHECK_TEXT(text, "FLEET_ERROR_POISONED: an earlier launch failed (FLEET_ERROR_TILE, below)");
+    CHECK_TEXT(text, "fleet_session_recover");
+    CHECK_STATUS(fleet_session_wait(&s), FLEET_ERROR_POISONED);
+    CHECK_STATUS(fleet_session_wait(&s), FLEET_ERROR_TILE);
+    /* The state's own call is refused when it comes to run, and has a number. */
+    CHECK_STATUS(fleet_launch(&s.state, &s.launch, s.kernel, s.args), FLEET_OK);
+    CHECK_INT(number, 3);
+    CHECK_STATUS(fleet_session_wait(&s), FLEET_ERROR_TILE);
+    fleet_session_report(&s, text, sizeof text);
+    CHECK_TEXT(text, "launch 3: FLEET_ERROR_POISONED, refused: launch 2 had failed");
+    CHECK_STATUS(fleet_session_recover(&s), FLEET_OK);
+    CHECK_STATUS(fleet_session_run(&s, &args, sizeof args), FLEET_OK);
+    CHECK_STATUS(fleet_session_wait(&s), FLEET_OK);
+    fleet_session_report(&s, text, sizeof text);
+    CHECK_TEXT(text, "FLEET_OK: ok; 1 launches finished, 1 steps done\n");
+    CHECK(!strstr(text, "launch 2"));
+    fleet_session_close(&s);
+}
+
+static void the_size_of_arguments_is_checked(test_run *t)
+{
+    char text[1024];
+    fleet_session s;
+    sum args, two[2];
+    open_sum(t, &s, NULL, &args);
+    two[0] = two[1] = args;
+    CHECK_STATUS(fleet_session_launch(&s), FLEET_ERROR_ARGUMENT);
+    fleet_session_report(&s, text, sizeof text);
+    CHECK_TEXT(text, "the tiles have no arguments yet: call fleet_session_args");
+    CHECK_STATUS(fleet_session_wait(&s), FLEET_ERROR_ARGUMENT);
+    CHECK_STATUS(fleet_session_run(&s, NULL, 0), FLEET_ERROR_ARGUMENT);
+    fleet_session_report(&s, text, sizeof text);
+    CHECK_TEXT(text, "args is null and has 0 bytes, but must be 24");
+    CHECK_STATUS(fleet_session_wait(&s), FLEET_ERROR_ARGUMENT);
+    CHECK_STATUS(fleet_session_run(&s, two, sizeof two), FLEET_ERROR_ARGUMENT);
+    fleet_session_report(&s, text, sizeof text);
+    CHECK_TEXT(text, "args is 48 bytes, but must be 24");
+    CHECK_STATUS(fleet_session_wait(&s), FLEET_ERROR_ARGUMENT);
+    CHECK_INT(fleet_state_epoch(&s.state), FLEETI_TEST_START);
+    fleet_session_close(&s);
+}
+
+/* Arguments that are copied apart stay for all launches that follow; on a GPU these may be replays. */
+static void a_session_launches_again_and_is_captured(test_run *t)
+{
+    uint32_t total, i;
+    fleet_stream stream = NULL;
+    fleet_session s;
+    sum args;
+#if !defined(FLEET_HOST)
+    CHECK(!API(StreamCreateWithFlags)(&stream, API(StreamNonBlocking)));
+#endif
+    open_sum(t, &s, stream, &args);
+    args.add = 3;
+    CHECK_STATUS(fleet_session_args(&s, &args, sizeof args), FLEET_OK);
+    for (i = 0; i < 3; i++) CHECK_STATUS(fleet_session_launch(&s), FLEET_OK);
+    CHECK_STATUS(fleet_session_wait(&s), FLEET_OK);
+    CHECK_INT(fleet_state_epoch(&s.state) - FLEETI_TEST_START, 3);
+    CHECK_STATUS(fleet_to_host(&total, args.total, sizeof total, s.launch.stream), FLEET_OK);
+    CHECK_INT(total, sum_of(9) + 3);
+#if !defined(FLEET_HOST)
+    {
+        API(Graph_t) graph;
+        API(GraphExec_t) exec;
+        fleet_outcome o;
+        char text[1024];
+        CHECK(!API(StreamBeginCapture)(stream, API(StreamCaptureModeGlobal)));
+        CHECK_STATUS(fleet_session_launch(&s), FLEET_OK);
+        CHECK(!API(StreamEndCapture)(stream, &graph));
+        CHECK(!API(GraphInstantiate)(&exec, graph, NULL, NULL, 0));
+        for (i = 0; i < 3; i++) {
+            args.add = 10 + i;
+            CHECK_STATUS(fleet_session_args(&s, &args, sizeof args), FLEET_OK);
+            CHECK(!API(GraphLaunch)(exec, stream));
+            CHECK_STATUS(fleet_session_wait(&s), FLEET_OK);
+            CHECK_STATUS(fleet_to_host(&total, args.total, sizeof total, stream), FLEET_OK);
+            CHECK_INT(total, sum_of(9) + 10 + i);
+            CHECK(fleet_state_outcome(&s.state, 4, &o));
+            CHECK_INT(o.run, 4 + i);
+            CHECK_STATUS(o.status, FLEET_OK);
+        }
+        CHECK_INT(fleet_state_epoch(&s.state) - FLEETI_TEST_START, 6);
+        args.fails = 1;
+        CHECK_STATUS(fleet_session_args(&s, &args, sizeof args), FLEET_OK);
+        CHECK(!API(GraphLaunch)(exec, stream));
+        CHECK_STATUS(fleet_session_wait(&s), FLEET_ERROR_TILE);
+        fleet_session_report(&s, text, sizeof text);
+        CHECK_TEXT(text, "launch 4 (run 7 of the state): FLEET_ERROR_TILE");
+        (void)API(GraphExecDestroy)(exec);
+        (void)API(GraphDestroy)(graph);
+    }
+#endif
+    fleet_session_close(&s);
+#if !defined(FLEET_HOST)
+    (void)API(StreamDestroy)(stream);
+#endif
 }
 
 /* Nothing points into a session, an image or a state: they may be returned by value. */
@@ -297,6 +438,9 @@ static void all(test_run *t)
     TEST(a_session_runs_several_times);
     TEST(a_session_that_cannot_be_opened_says_why);
     TEST(a_session_goes_on_after_a_refused_run);
+    TEST(a_poisoned_session_says_so_and_recovers);
+    TEST(the_size_of_arguments_is_checked);
+    TEST(a_session_launches_again_and_is_captured);
     TEST(a_session_may_be_moved);
     TEST(tiles_may_have_any_name);
     TEST(tiles_that_the_kernel_lacks_are_refused);

@@ -44,8 +44,8 @@ FLEET_GLOBAL(64) void launches_meet(meeting *m)
     uint32_t tries = 0, role;
     FLEET_LDS(uint32_t, counts, FLEET_MAX_CHIPLETS);
     if (part == 0) {
-        fleeti_claim(m->run, NULL);
-        if (fails) fleeti_unclaim(m->run);
+        fleeti_claim(m->run, NULL, 1 + launch);
+        if (fails) fleeti_unclaim(m->run, 1 + launch);
         fleeti_publish_device(&m->claimed[launch], 1);
         return;
     }

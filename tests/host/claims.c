@@ -107,6 +107,8 @@ static void run_second(test_run *t, const setting *s, void *model_)
     rig r;
     fleet_run run;
     replay first, second;
+    fleet_outcome o;
+    char text[4096];
     if (!replays_open(t, &r, (model *)model_, s, 2, &run)) return;
     if (!rig_odd(t, &r, ODD_HANG, 0, ODD_EVERY, 0)) return;
     replay_start(&r, &run, 1, 0, &first);
@@ -116,14 +118,28 @@ static void run_second(test_run *t, const setting *s, void *model_)
     release_all(&second);
     CHECK_INT(fleet_state_epoch(&r.state), 0);
     CHECK_INT(busy(&r), 2);
+    fleet_state_report(&r.state, text, sizeof text);
+    CHECK_TEXT(text, "launch 1 is running; 0 launches finished, 2 refused, 0 steps done");
     __atomic_store_n(r.flags + 1, 1, __ATOMIC_RELEASE);
     release_all(&first);
     pthread_join(first.thread, NULL);
     pthread_join(second.thread, NULL);
     CHECK_STATUS(first.status, FLEET_OK);
     CHECK_STATUS(second.status, FLEET_OK);
-    CHECK_STATUS(fleet_state_status(&r.state), FLEET_ERROR_BUSY);
-    CHECK_STATUS(fleet_state_status(&r.state), FLEET_ERROR_BUSY);
+    CHECK_STATUS(fleet_state_status(&r.state), FLEET_ERROR_BUSY); /* of both */
+    CHECK_STATUS(fleet_state_status(&r.state), FLEET_OK);
+    fleet_state_report(&r.state, text, sizeof text);
+    CHECK_TEXT(text, "FLEET_ERROR_BUSY");
+    CHECK_TEXT(text, "1 launches finished, 2 refused, 2 steps done");
+    for (uint32_t i = 1; i <= 3; i++) {
+        char line[80];
+        snprintf(line, sizeof line, "launch %u: FLEET_ERROR_BUSY, refused: launch 1 had not", i);
+        CHECK(!strstr(text, line) == (i == 1));
+        CHECK(fleet_state_outcome(&r.state, i, &o));
+        CHECK_STATUS(o.status, i == 1 ? FLEET_OK : FLEET_ERROR_BUSY);
+        CHECK_INT(o.steps, i == 1 ? 2 : 0);
+        CHECK_INT(o.other, i == 1 ? 0 : 1);
+    }
     if (!rig_check(t, &r, 2)) return;
     CHECK_RUN(&r, 1);
     if (!rig_check(t, &r, 3)) return;
@@ -154,8 +170,14 @@ static void run_met(test_run *t, const setting *s, void *model_)
     for (uint32_t i = 0; i < 2; i++) {
         pthread_join(p[i].thread, NULL);
         CHECK_STATUS(p[i].status, FLEET_OK);
-        CHECK_STATUS(fleet_state_status(&r.state), FLEET_ERROR_BUSY);
     }
+    for (uint32_t i = 1; i <= 2; i++) {
+        fleet_outcome o;
+        CHECK(fleet_state_outcome(&r.state, i, &o));
+        CHECK_STATUS(o.status, FLEET_ERROR_BUSY);
+        CHECK_INT(o.refused, 1);
+    }
+    CHECK_STATUS(fleet_state_status(&r.state), FLEET_ERROR_BUSY);
     if (!rig_check(t, &r, 0)) return;
     CHECK_RUN(&r, 1);
     if (!rig_check(t, &r, 1)) return;
@@ -206,7 +228,7 @@ static void run_storms(test_run *t, const setting *s, void *model_)
         run_storm(t, &r, &run, &steps, s->seed * 1000 + i);
         if (t->failed_here) return;
     }
-    while (fleet_state_status(&r.state)) continue; /* the refusals */
+    CHECK_INT(fleet_state_status(&r.state) != FLEET_OK, busy(&r) > 0);
     r.launch.steps = 1;
     CHECK_RUN(&r, 1);
     if (!rig_check(t, &r, steps + 1)) return;

@@ -294,6 +294,15 @@ static void of_failure(test_run *t)
     LEAVES(out, !fleet_state_failure(&none, &out));
     LEAVES(out, !fleet_state_failure(&state, &out));
 }
+static void of_outcome(test_run *t)
+{
+    fleet_state none;
+    fleet_outcome out;
+    memset(&none, 0, sizeof none);
+    LEAVES(out, !fleet_state_outcome(NULL, 1, &out));
+    LEAVES(out, !fleet_state_outcome(&none, 1, &out));
+    LEAVES(out, !fleet_state_outcome(&state, UINT32_MAX, &out));
+}
 static void of_events(test_run *t)
 {
     const int32_t event = fleet_plan_event(plan, "done");
@@ -500,13 +509,17 @@ static const row rows[] = {
     {"fleet_bind_tensor", "", "state memory", NULL},
     {"fleet_state_status", "", "state", NULL},
     {"fleet_state_wait", "", "state", NULL},
+    {"fleet_state_outcome", "outcome", "", of_outcome},
     {"fleet_state_abort", "", "state", NULL},
     {"fleet_state_recover", "", "state", NULL},
     {"fleet_state_failure", "failure", "", of_failure},
     {"fleet_state_report", "text", "", of_texts},
     {"fleet_session_open", "session", "graph", of_session},
     {"fleet_session_alloc", "", "session", NULL},
+    {"fleet_session_args", "", "session", NULL},
+    {"fleet_session_launch", "", "session", NULL},
     {"fleet_session_run", "", "session", NULL},
+    {"fleet_session_recover", "", "session", NULL},
     {"fleet_session_wait", "", "session", NULL},
     {"fleet_session_report", "text", "", of_texts},
     {"fleet_session_close", "", "session", NULL},
