@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes the three headers as one file, with stb_ds.h inside where it is found, and prints the file's name:
+# Writes the three headers as one file, fleet_all.h, with stb_ds.h inside where it is found, and prints the file's name:
 #
 #   ./amalgamate.sh [--with PART,...] [OUTPUT]     default: fleet_all.h, in the current folder
 #
@@ -60,18 +60,18 @@ find_stb() {
 }
 
 # A header without its includes of the others. The file $2 takes the place of the branches that look
-# for stb_ds.h: "#elif __has_include("stb_ds.h")" and what follows, up to the "#endif".
+# for stb_ds.h: "#if __has_include("stb_ds.h")" and what follows, up to the "#endif".
 print_header() {
     awk -v stb="$2" -v inside=" ${headers[*]##*/} " '
         /^#include "fleet[a-z_]*\.h"/ && index(inside, " " substr($2, 2, length($2) - 2) " ") { next }
-        stb != "" && /^#elif __has_include\("stb_ds\.h"\)/ {
-            print "#else\n/* ---- stb_ds.h, unchanged " dashes " */"
+        stb != "" && /^#if __has_include\("stb_ds\.h"\)/ {
+            print "/* ---- stb_ds.h, unchanged " dashes " */"
             while ((getline line < stb) > 0) print line
             print "/* ---- end of stb_ds.h " dashes " */"
             skip = 1
         }
-        skip && /^#endif/ { skip = 0 }
-        !skip' dashes="$(printf '%065d' 0 | tr 0 -)" "$1"
+        !skip
+        skip && /^#endif/ { skip = 0 }' dashes="$(printf '%065d' 0 | tr 0 -)" "$1"
 }
 
 work=$(mktemp)

@@ -1,4 +1,4 @@
-/* fleet.h - v0.2 - graphs, event tensors and plans for megakernels on chiplet GPUs - MIT licence
+/* fleet.h - v0.3 - graphs, event tensors and plans for megakernels on chiplet GPUs - MIT licence
 
    A megakernel is one persistent kernel in which many tile functions run as tasks, ordered by event counters. This
    header holds what is decided on the host. You describe task grids, event tensors and the maps between them as a
@@ -6,6 +6,13 @@
    wait count, infers the narrowest scope of every event, proves that the schedule cannot deadlock, and writes one
    flat block: the plan. Shapes may depend on symbols that are bound before a launch, and maps on tensors that the
    launch itself writes.
+
+   STABILITY (fleet 0.3; .github/CHANGES.md lists what each version has changed)
+       Stable from one minor version to the next: all that begins with fleet_ or FLEET_ and is not
+       called private. Where a minor version changes that, CHANGES says how to follow. Not stable:
+       fleeti_ and FLEETI_, private fields, the words of messages and reports, the layout of a plan
+       (headers of another version refuse it), machine code. All headers are of one version, which
+       the compiler checks, and so are all files of a program, which the linker checks.
 
    CONTENTS (search for the tag)
        >>manual           this comment
@@ -56,9 +63,14 @@
    OPTIONS (define them before the include that has FLEET_IMPLEMENTATION)
        FLEET_MALLOC(bytes), FLEET_FREE(ptr)   Default: malloc, free. Graphs, plans and scratch memory come from them;
                                               the lists of a graph come from stb_ds (STBDS_REALLOC, STBDS_FREE).
-       FLEET_STB_DS_IMPLEMENTED               Define it if another file of your program already defines
-                                              STB_DS_IMPLEMENTATION.
-       stb_ds.h is searched for as "stb_ds.h" and as <stb/stb_ds.h> on the include path.
+       FLEET_API                              Before each declaration of a function. Default: none.
+                                              __attribute__((visibility("hidden"))): a shared
+                                              library does not export them; static
+                                              __attribute__((unused)): they belong to the one file
+                                              that uses them. The same in all files.
+       stb_ds.h is searched for as "stb_ds.h" and as <stb/stb_ds.h> on the include path. Its
+       functions are static here, unless the file has included it already: then it is the program's,
+       which has STB_DS_IMPLEMENTATION somewhere.
 
    THREADS
        A graph belongs to one thread at a time. A plan never changes once it is built; any number of threads and
@@ -75,8 +87,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FLEET_VERSION_MAJOR 0
-#define FLEET_VERSION_MINOR 2
+/* Of all headers, and of the plans that they build: 10000 major + 100 minor + patch. */
+#define FLEET_VERSION 300
+
+/* Before the declaration of each function that FLEET_IMPLEMENTATION defines. */
+#if !defined(FLEET_API)
+#define FLEET_API
+#endif
+/* After some of them: the name that linkers print, where no file or more than one has the
+   implementation, or one of another version. */
+#define FLEETI_SYMBOL(name)                                                                        \
+    __asm__(name "__define_FLEET_IMPLEMENTATION_in_exactly_one_file_of_fleet_0_3")
 
 #ifdef __cplusplus
 #define FLEET_C_BEGIN extern "C" {
@@ -166,8 +187,8 @@ FLEET_C_BEGIN
 typedef enum fleet_status { FLEET_STATUS_LIST(FLEETI_STATUS_ENUM) FLEET_STATUS_COUNT } fleet_status;
 
 /* The name ("FLEET_ERROR_MAP") and the meaning of a status; never null. */
-const char *fleet_status_name(fleet_status status);
-const char *fleet_status_text(fleet_status status);
+FLEET_API const char *fleet_status_name(fleet_status status);
+FLEET_API const char *fleet_status_text(fleet_status status);
 
 /* ---- topologies ---- */
 
@@ -198,10 +219,10 @@ typedef struct fleet_topology {
 typedef enum fleet_chip { FLEET_TOPOLOGY_LIST(FLEETI_TOPOLOGY_ENUM) FLEET_CHIP_COUNT } fleet_chip;
 
 /* A preset. An unknown chip gives a topology without chiplets, which no plan accepts. */
-fleet_topology fleet_topology_preset(fleet_chip chip);
+FLEET_API fleet_topology fleet_topology_preset(fleet_chip chip);
 
 /* A topology of `chiplets` times `units`, otherwise that of MI300X: a start for your own. */
-fleet_topology fleet_topology_make(uint32_t chiplets, uint32_t units);
+FLEET_API fleet_topology fleet_topology_make(uint32_t chiplets, uint32_t units);
 
 /* ---- symbolic extents ---- */
 
@@ -219,30 +240,30 @@ typedef struct fleet_shape {
 typedef struct fleet_graph fleet_graph;
 
 /* Arithmetic of extents. A result that does not exist (see each) is reported by the call that is given it. */
-fleet_dim fleet_dim_of(int64_t n);                    /* the constant n */
-fleet_dim fleet_dim_times(fleet_dim d, int64_t k);    /* d * k; d must have no division */
-fleet_dim fleet_dim_plus(fleet_dim d, int64_t k);     /* d + k */
-fleet_dim fleet_dim_ceil_div(fleet_dim d, int64_t k); /* ceil(d / k), k > 0 */
+FLEET_API fleet_dim fleet_dim_of(int64_t n);                    /* the constant n */
+FLEET_API fleet_dim fleet_dim_times(fleet_dim d, int64_t k);    /* d * k; d must have no division */
+FLEET_API fleet_dim fleet_dim_plus(fleet_dim d, int64_t k);     /* d + k */
+FLEET_API fleet_dim fleet_dim_ceil_div(fleet_dim d, int64_t k); /* ceil(d / k), k > 0 */
 
 /* A named extent with a value in [min, max], 0 <= min. Bind it when a plan is built (fleet_bind_at_build), or leave
    it to be bound before each launch (fleet_bind): then one plan serves all values. */
-fleet_dim fleet_symbol(fleet_graph *g, const char *name, int64_t min, int64_t max);
+FLEET_API fleet_dim fleet_symbol(fleet_graph *g, const char *name, int64_t min, int64_t max);
 
-fleet_shape fleet_shape0(void); /* one element, no axis */
-fleet_shape fleet_shape1(fleet_dim a);
-fleet_shape fleet_shape2(fleet_dim a, fleet_dim b);
-fleet_shape fleet_shape3(fleet_dim a, fleet_dim b, fleet_dim c);
-fleet_shape fleet_shape4(fleet_dim a, fleet_dim b, fleet_dim c, fleet_dim d);
+FLEET_API fleet_shape fleet_shape0(void); /* one element, no axis */
+FLEET_API fleet_shape fleet_shape1(fleet_dim a);
+FLEET_API fleet_shape fleet_shape2(fleet_dim a, fleet_dim b);
+FLEET_API fleet_shape fleet_shape3(fleet_dim a, fleet_dim b, fleet_dim c);
+FLEET_API fleet_shape fleet_shape4(fleet_dim a, fleet_dim b, fleet_dim c, fleet_dim d);
 /* Appends an axis, for shapes of five and six axes. */
-fleet_shape fleet_shape_append(fleet_shape s, fleet_dim a);
+FLEET_API fleet_shape fleet_shape_append(fleet_shape s, fleet_dim a);
 
 /* The same for constant extents: fleet_shape2_of(8, 4) is fleet_shape2(fleet_dim_of(8), fleet_dim_of(4)). A shape of
    both kinds: fleet_shape_and_of(fleet_shape1(n), 4). */
-fleet_shape fleet_shape1_of(int64_t a);
-fleet_shape fleet_shape2_of(int64_t a, int64_t b);
-fleet_shape fleet_shape3_of(int64_t a, int64_t b, int64_t c);
-fleet_shape fleet_shape4_of(int64_t a, int64_t b, int64_t c, int64_t d);
-fleet_shape fleet_shape_and_of(fleet_shape s, int64_t a);
+FLEET_API fleet_shape fleet_shape1_of(int64_t a);
+FLEET_API fleet_shape fleet_shape2_of(int64_t a, int64_t b);
+FLEET_API fleet_shape fleet_shape3_of(int64_t a, int64_t b, int64_t c);
+FLEET_API fleet_shape fleet_shape4_of(int64_t a, int64_t b, int64_t c, int64_t d);
+FLEET_API fleet_shape fleet_shape_and_of(fleet_shape s, int64_t a);
 
 /* ---- graph ---- */
 
@@ -284,16 +305,17 @@ typedef struct fleet_graph_desc {
 } fleet_graph_desc;
 
 /* The defaults, for a caller that changes single fields. */
-fleet_graph_desc fleet_graph_desc_default(void);
+FLEET_API fleet_graph_desc fleet_graph_desc_default(void);
 
 /* Makes an empty graph, which the caller destroys. desc: null for the defaults. Null when out of memory. */
-fleet_graph *fleet_graph_create(const fleet_graph_desc *desc);
-void fleet_graph_destroy(fleet_graph *g);
+FLEET_API fleet_graph *fleet_graph_create(const fleet_graph_desc *desc)
+    FLEETI_SYMBOL("fleet_graph_create");
+FLEET_API void fleet_graph_destroy(fleet_graph *g);
 
 /* The first error of the graph, else that of its last fleet_plan_build. The text is "" if there is none; it belongs
    to the graph. */
-const char *fleet_graph_error(const fleet_graph *g);
-fleet_status fleet_graph_status(const fleet_graph *g);
+FLEET_API const char *fleet_graph_error(const fleet_graph *g);
+FLEET_API fleet_status fleet_graph_status(const fleet_graph *g);
 
 /* Building calls are macros that pass the caller's "file:line" to the function of the same name. */
 #define FLEETI_HERE FLEETI_HERE_AT(__FILE__, __LINE__)
@@ -305,8 +327,8 @@ fleet_status fleet_graph_status(const fleet_graph *g);
 /* Adds an event tensor: an array of event counters. count: the notifies that complete each element, one for each task
    that notifies it, or FLEET_COUNT_DERIVED; a given count is checked against the maps. The name "step" is reserved
    for the implicit event that ends a step, and names that contain " after " for fleet_after. */
-fleet_etensor fleeti_event_tensor(fleet_graph *g, const char *name, fleet_shape shape,
-                                  int64_t count, const char *site);
+FLEET_API fleet_etensor fleeti_event_tensor(fleet_graph *g, const char *name, fleet_shape shape,
+                                            int64_t count, const char *site);
 #define fleet_event_tensor(g, name, shape, count)                                                  \
     fleeti_event_tensor(g, name, shape, count, FLEETI_HERE)
 
@@ -314,25 +336,28 @@ fleet_etensor fleeti_event_tensor(fleet_graph *g, const char *name, fleet_shape 
    dispatch finds the tile function (FLEET_DISPATCH numbers them). args: index into the caller's array of arguments,
    so that one tile serves many layers. Static queues follow the order in which grids are added, unless
    fleet_grid_order says otherwise. */
-fleet_grid fleeti_call_device(fleet_graph *g, const char *name, uint32_t tile, fleet_shape shape,
-                              uint32_t args, const char *site);
+FLEET_API fleet_grid fleeti_call_device(fleet_graph *g, const char *name, uint32_t tile,
+                                        fleet_shape shape, uint32_t args, const char *site);
 #define fleet_call_device(g, name, tile, shape, args)                                              \
     fleeti_call_device(g, name, tile, shape, args, FLEETI_HERE)
 
 /* Sets the level of a grid's tasks (default: FLEET_LEVEL_CU). */
-void fleeti_grid_level(fleet_graph *g, fleet_grid grid, fleet_level level, const char *site);
+FLEET_API void fleeti_grid_level(fleet_graph *g, fleet_grid grid, fleet_level level,
+                                 const char *site);
 #define fleet_grid_level(g, grid, level) fleeti_grid_level(g, grid, level, FLEETI_HERE)
 
 /* Sets the number of slices of a device-task, at least 1 (default: one per chiplet). Slice s runs as a chiplet-task
    on chiplet s mod X. A chiplet without a slice takes no part in the task. */
-void fleeti_grid_slices(fleet_graph *g, fleet_grid grid, fleet_dim slices, const char *site);
+FLEET_API void fleeti_grid_slices(fleet_graph *g, fleet_grid grid, fleet_dim slices,
+                                  const char *site);
 #define fleet_grid_slices(g, grid, slices) fleeti_grid_slices(g, grid, slices, FLEETI_HERE)
 
 /* Sets the maximum number of tiles, 1..65535, of a chiplet-task or of a slice of a device-task. An unaware plan
    (fleet_plan_desc) makes a CU-task of each of them; other plans only check the number. Default: the workers of the
    chiplet that has most. A symbol that is bound at launch counts with the value of its bucket, so that a launch may
    have tasks without a tile. */
-void fleeti_grid_tiles(fleet_graph *g, fleet_grid grid, fleet_dim tiles, const char *site);
+FLEET_API void fleeti_grid_tiles(fleet_graph *g, fleet_grid grid, fleet_dim tiles,
+                                 const char *site);
 #define fleet_grid_tiles(g, grid, tiles) fleeti_grid_tiles(g, grid, tiles, FLEETI_HERE)
 
 /* What decides where and when a grid's tasks run. */
@@ -349,8 +374,8 @@ typedef enum fleet_schedule {
 /* Sets the schedule of one grid to STATIC, DYNAMIC or AUTO (default: the plan's). In a plan with STATIC and DYNAMIC
    grids, an idle worker looks at the head of its own queue first, then at the ready queues; it never waits for one
    task while it could run another. CHIPLET is a schedule of whole plans. */
-void fleeti_grid_schedule(fleet_graph *g, fleet_grid grid, fleet_schedule schedule,
-                          const char *site);
+FLEET_API void fleeti_grid_schedule(fleet_graph *g, fleet_grid grid, fleet_schedule schedule,
+                                    const char *site);
 #define fleet_grid_schedule(g, grid, schedule) fleeti_grid_schedule(g, grid, schedule, FLEETI_HERE)
 
 /* The place of a task among those of its queue: constant + the sum of weight[k] * c[k] for the task's coordinate c. */
@@ -358,9 +383,9 @@ typedef struct fleet_key {
     int64_t constant, weight[FLEET_MAX_RANK];
 } fleet_key;
 
-fleet_key fleet_key_of(int64_t constant);
+FLEET_API fleet_key fleet_key_of(int64_t constant);
 /* Adds weight * c[task_axis]. */
-fleet_key fleet_key_plus(fleet_key key, uint32_t task_axis, int64_t weight);
+FLEET_API fleet_key fleet_key_plus(fleet_key key, uint32_t task_axis, int64_t weight);
 
 /* Orders the tasks of fixed queues (STATIC, CHIPLET) by keys, smallest first. Tasks with equal keys are in the order in
    which their grids were added, and row-major in a grid. A grid without a key has, for all its tasks, the largest key
@@ -370,14 +395,14 @@ fleet_key fleet_key_plus(fleet_key key, uint32_t task_axis, int64_t weight);
        fleet_grid_order(g, panel, fleet_key_plus(fleet_key_of(0), 0, 2));      panel(k, ...) has key 2 k
        fleet_grid_order(g, update, fleet_key_plus(fleet_key_of(1), 0, 2));     update(k, ...) has key 2 k + 1
    Ready queues (DYNAMIC) and unfused plans ignore keys. */
-void fleeti_grid_order(fleet_graph *g, fleet_grid grid, fleet_key key, const char *site);
+FLEET_API void fleeti_grid_order(fleet_graph *g, fleet_grid grid, fleet_key key, const char *site);
 #define fleet_grid_order(g, grid, key) fleeti_grid_order(g, grid, key, FLEETI_HERE)
 
 /* Tells AUTO how long a grid's tiles run. mean_ns: of one tile, in nanoseconds. variation_percent: standard deviation
    from tile to tile, in percent of the mean. tasks: how many tasks have a tile to run, the first ones; 0: all.
    Measured or estimated. Default: 5000 ns, 0%, all; where run-time maps name the tasks, 50% and half of them. */
-void fleeti_grid_cost(fleet_graph *g, fleet_grid grid, uint64_t mean_ns, uint32_t variation_percent,
-                      uint32_t tasks, const char *site);
+FLEET_API void fleeti_grid_cost(fleet_graph *g, fleet_grid grid, uint64_t mean_ns,
+                                uint32_t variation_percent, uint32_t tasks, const char *site);
 #define fleet_grid_cost(g, grid, mean_ns, variation_percent, tasks)                                \
     fleeti_grid_cost(g, grid, mean_ns, variation_percent, tasks, FLEETI_HERE)
 
@@ -404,10 +429,12 @@ typedef struct fleet_map {
 } fleet_map;
 
 /* floor((stride * c[task_axis] + offset) / div) */
-fleet_axis_map fleet_axis(uint32_t task_axis, int64_t stride, int64_t offset, int64_t div);
+FLEET_API fleet_axis_map fleet_axis(uint32_t task_axis, int64_t stride, int64_t offset,
+                                    int64_t div);
 /* From one tiling to another: the tiles of `to` units that task c[task_axis], a tile of `from` units, touches. limit:
    total number of units. */
-fleet_axis_map fleet_axis_retile(uint32_t task_axis, int64_t from, int64_t to, fleet_dim limit);
+FLEET_API fleet_axis_map fleet_axis_retile(uint32_t task_axis, int64_t from, int64_t to,
+                                           fleet_dim limit);
 /* fleet_axis whose value before the division must be in [lo, hi): a task whose value is outside reaches no element by
    this edge. "i - 1, none for i = 0" is fleet_axis_clipped(0, 1, -1, 1, fleet_dim_of(0), n). A five-point stencil that
    sweeps `sweeps` times over n x m tiles needs one event tensor, `done` [sweeps, n, m], which grid(t, i, j) notifies by
@@ -416,40 +443,40 @@ fleet_axis_map fleet_axis_retile(uint32_t task_axis, int64_t from, int64_t to, f
        fleet_axis_map before = fleet_axis_clipped(0, 1, -1, 1, fleet_dim_of(0), sweeps);      t - 1, none for t = 0
        fleet_axis_map up = fleet_axis_clipped(1, 1, -1, 1, fleet_dim_of(0), n);               i - 1, none for i = 0
        fleet_in_edge_map(g, grid, done, fleet_map3(before, up, fleet_axis(2, 1, 0, 1)));      and so on */
-fleet_axis_map fleet_axis_clipped(uint32_t task_axis, int64_t stride, int64_t offset, int64_t div,
-                                  fleet_dim lo, fleet_dim hi);
-fleet_axis_map fleet_axis_all(void);
-fleet_map fleet_map0(void); /* no axis: one event for all tasks */
-fleet_map fleet_map1(fleet_axis_map a);
-fleet_map fleet_map2(fleet_axis_map a, fleet_axis_map b);
-fleet_map fleet_map3(fleet_axis_map a, fleet_axis_map b, fleet_axis_map c);
+FLEET_API fleet_axis_map fleet_axis_clipped(uint32_t task_axis, int64_t stride, int64_t offset,
+                                            int64_t div, fleet_dim lo, fleet_dim hi);
+FLEET_API fleet_axis_map fleet_axis_all(void);
+FLEET_API fleet_map fleet_map0(void); /* no axis: one event for all tasks */
+FLEET_API fleet_map fleet_map1(fleet_axis_map a);
+FLEET_API fleet_map fleet_map2(fleet_axis_map a, fleet_axis_map b);
+FLEET_API fleet_map fleet_map3(fleet_axis_map a, fleet_axis_map b, fleet_axis_map c);
 /* Appends an axis, for maps of four axes and more. */
-fleet_map fleet_map_append(fleet_map m, fleet_axis_map a);
+FLEET_API fleet_map fleet_map_append(fleet_map m, fleet_axis_map a);
 
 /* Adds an edge by an einsum string: the tasks of the grid notify (out) or wait for (in) elements of the event tensor.
    On the left of "->" stands a letter for each axis of the grid, on the right a letter for each axis of the event
    tensor. A letter that is only on the right stands for every value of its axis. An empty right side is the single
    element of a tensor without axes. Spaces are ignored. */
-void fleeti_out_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event, const char *einsum,
-                     const char *site);
+FLEET_API void fleeti_out_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event,
+                               const char *einsum, const char *site);
 #define fleet_out_edge(g, grid, event, einsum) fleeti_out_edge(g, grid, event, einsum, FLEETI_HERE)
-void fleeti_in_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event, const char *einsum,
-                    const char *site);
+FLEET_API void fleeti_in_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event,
+                              const char *einsum, const char *site);
 #define fleet_in_edge(g, grid, event, einsum) fleeti_in_edge(g, grid, event, einsum, FLEETI_HERE)
 
 /* Adds an edge by an affine map, with one axis for each axis of the event tensor. */
-void fleeti_out_edge_map(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_map map,
-                         const char *site);
+FLEET_API void fleeti_out_edge_map(fleet_graph *g, fleet_grid grid, fleet_etensor event,
+                                   fleet_map map, const char *site);
 #define fleet_out_edge_map(g, grid, event, map)                                                    \
     fleeti_out_edge_map(g, grid, event, map, FLEETI_HERE)
-void fleeti_in_edge_map(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_map map,
-                        const char *site);
+FLEET_API void fleeti_in_edge_map(fleet_graph *g, fleet_grid grid, fleet_etensor event,
+                                  fleet_map map, const char *site);
 #define fleet_in_edge_map(g, grid, event, map) fleeti_in_edge_map(g, grid, event, map, FLEETI_HERE)
 
 /* Runs all tasks of grid `later` after all tasks of grid `earlier`: adds an event tensor of one element, named "LATER
    after EARLIER", which `earlier` notifies and for which `later` waits. A second call for the same grids adds nothing.
    Names of that form are reserved for it. */
-void fleeti_after(fleet_graph *g, fleet_grid later, fleet_grid earlier, const char *site);
+FLEET_API void fleeti_after(fleet_graph *g, fleet_grid later, fleet_grid earlier, const char *site);
 #define fleet_after(g, later, earlier) fleeti_after(g, later, earlier, FLEETI_HERE)
 
 /* ---- run-time maps ---- */
@@ -462,23 +489,23 @@ void fleeti_after(fleet_graph *g, fleet_grid later, fleet_grid earlier, const ch
    An event tensor that run-time maps reach has one axis and no other out edges. Under DYNAMIC it works as described
    below. Under STATIC and CHIPLET, whose queues are fixed, it collapses to one event: a notify of any element
    notifies it, and a wait for any element waits for all notifies (as in the Event Tensor paper). */
-fleet_tensor fleeti_runtime_tensor(fleet_graph *g, const char *name, fleet_shape shape,
-                                   fleet_grid writer, const char *site);
+FLEET_API fleet_tensor fleeti_runtime_tensor(fleet_graph *g, const char *name, fleet_shape shape,
+                                             fleet_grid writer, const char *site);
 #define fleet_runtime_tensor(g, name, shape, writer)                                               \
     fleeti_runtime_tensor(g, name, shape, writer, FLEETI_HERE)
 
 /* Notifies by index: task i notifies event[topk[i, j]] for all j. topk: [tasks of the grid, k], values in
    [0, elements). The grid has one axis. */
-void fleeti_out_edge_gather(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_tensor topk,
-                            const char *site);
+FLEET_API void fleeti_out_edge_gather(fleet_graph *g, fleet_grid grid, fleet_etensor event,
+                                      fleet_tensor topk, const char *site);
 #define fleet_out_edge_gather(g, grid, event, topk)                                                \
     fleeti_out_edge_gather(g, grid, event, topk, FLEETI_HERE)
 
 /* Waits by range: the tasks with indptr[e] <= at[0] < indptr[e + 1] wait for event[e]. Tasks with at[0] >= the last
    value of indptr do not exist in this step. indptr: [elements + 1], begins with 0, never decreases, values up to the
    extent of the grid's first axis; one CU-task writes it. */
-void fleeti_in_edge_range(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_tensor indptr,
-                          const char *site);
+FLEET_API void fleeti_in_edge_range(fleet_graph *g, fleet_grid grid, fleet_etensor event,
+                                    fleet_tensor indptr, const char *site);
 #define fleet_in_edge_range(g, grid, event, indptr)                                                \
     fleeti_in_edge_range(g, grid, event, indptr, FLEETI_HERE)
 
@@ -486,8 +513,8 @@ void fleeti_in_edge_range(fleet_graph *g, fleet_grid grid, fleet_etensor event, 
    ended; with count 0 too. counts: [elements], values up to the event tensor's count; one CU-task writes it. The run
    fails with FLEET_ERROR_TENSOR_VALUE if their sum is not the number of notifies, or if an element gets more than its
    count. */
-void fleeti_event_counts(fleet_graph *g, fleet_etensor event, fleet_tensor counts,
-                         const char *site);
+FLEET_API void fleeti_event_counts(fleet_graph *g, fleet_etensor event, fleet_tensor counts,
+                                   const char *site);
 #define fleet_event_counts(g, event, counts) fleeti_event_counts(g, event, counts, FLEETI_HERE)
 
 /* ---- symbols that the run sets ---- */
@@ -497,7 +524,8 @@ void fleeti_event_counts(fleet_graph *g, fleet_etensor event, fleet_tensor count
    (fleet_after); all such symbols have the same writer. A launch begins with the value of fleet_bind, or else with the symbol's min. The
    plan has queues for the symbol's max, and no other buckets of it. Each worker waits for the end of a step before it
    begins the next. */
-void fleeti_symbol_writer(fleet_graph *g, fleet_dim symbol, fleet_grid writer, const char *site);
+FLEET_API void fleeti_symbol_writer(fleet_graph *g, fleet_dim symbol, fleet_grid writer,
+                                    const char *site);
 #define fleet_symbol_writer(g, symbol, writer) fleeti_symbol_writer(g, symbol, writer, FLEETI_HERE)
 
 /* Lets the run lower such a symbol within a step too: the task of grid `cutter` calls fleet_cut_symbol
@@ -506,7 +534,8 @@ void fleeti_symbol_writer(fleet_graph *g, fleet_dim symbol, fleet_grid writer, c
    are passed over without tiles. That a task of such a grid exists is known only when its events are complete: it
    prefetches nothing, and where it turns out not to exist its weight pipeline has copied ahead in vain. In STATIC plans
    that holds for the first grid after the cutter; others on the same workers know it before, and then do not wait either. */
-void fleeti_symbol_cutter(fleet_graph *g, fleet_dim symbol, fleet_grid cutter, const char *site);
+FLEET_API void fleeti_symbol_cutter(fleet_graph *g, fleet_dim symbol, fleet_grid cutter,
+                                    const char *site);
 #define fleet_symbol_cutter(g, symbol, cutter) fleeti_symbol_cutter(g, symbol, cutter, FLEETI_HERE)
 
 /* ---- placement, scope, external events, buffers ---- */
@@ -516,18 +545,20 @@ void fleeti_symbol_cutter(fleet_graph *g, fleet_dim symbol, fleet_grid cutter, c
    does not wrap around. Default: a grid's tasks go to the chiplets in contiguous runs of equal length, or in turn if
    a launch may leave tasks out (symbols, run-time tensors), and to a chiplet's workers in turn; chiplet-task k goes
    to chiplet k mod X. */
-void fleeti_grid_place(fleet_graph *g, fleet_grid grid, fleet_map map, const char *site);
+FLEET_API void fleeti_grid_place(fleet_graph *g, fleet_grid grid, fleet_map map, const char *site);
 #define fleet_grid_place(g, grid, map) fleeti_grid_place(g, grid, map, FLEETI_HERE)
 
 /* Places the tasks of a grid on ranks, in a plan for several (fleet_plan_desc.ranks): the value of the map is the rank
    of the task's device, one for each task. Every grid needs a map; fleet_axis(0, 0, r, 1) places a whole grid on rank
    r, and fleet_axis(0, 1, 0, n) gives each rank n values of the first axis. fleet_grid_place then names a chiplet, and
    a worker, of that device. */
-void fleeti_grid_ranks(fleet_graph *g, fleet_grid grid, fleet_axis_map map, const char *site);
+FLEET_API void fleeti_grid_ranks(fleet_graph *g, fleet_grid grid, fleet_axis_map map,
+                                 const char *site);
 #define fleet_grid_ranks(g, grid, map) fleeti_grid_ranks(g, grid, map, FLEETI_HERE)
 
 /* Sets the scope of an event tensor. It may be wider than the inferred one; a narrower one is an error. */
-void fleeti_event_scope(fleet_graph *g, fleet_etensor event, fleet_scope scope, const char *site);
+FLEET_API void fleeti_event_scope(fleet_graph *g, fleet_etensor event, fleet_scope scope,
+                                  const char *site);
 #define fleet_event_scope(g, event, scope) fleeti_event_scope(g, event, scope, FLEETI_HERE)
 
 /* Declares that something outside the kernel takes part in an event. roles: FLEET_EXTERNAL_NOTIFIES (it adds
@@ -536,18 +567,20 @@ void fleeti_event_scope(fleet_graph *g, fleet_etensor event, fleet_scope scope, 
    counters are then in host memory that the device can access. */
 #define FLEET_EXTERNAL_NOTIFIES 1u
 #define FLEET_EXTERNAL_WAITS 2u
-void fleeti_event_external(fleet_graph *g, fleet_etensor event, uint32_t roles, uint32_t notifies,
-                           fleet_scope scope, const char *site);
+FLEET_API void fleeti_event_external(fleet_graph *g, fleet_etensor event, uint32_t roles,
+                                     uint32_t notifies, fleet_scope scope, const char *site);
 #define fleet_event_external(g, event, roles, notifies, scope)                                     \
     fleeti_event_external(g, event, roles, notifies, scope, FLEETI_HERE)
 
 /* Declares buffers, and the grids that read and write them. If every grid declares what it uses, the builder tries to
    prove that sources may start before the previous step has ended. */
-fleet_buffer fleeti_buffer(fleet_graph *g, const char *name, const char *site);
+FLEET_API fleet_buffer fleeti_buffer(fleet_graph *g, const char *name, const char *site);
 #define fleet_declare_buffer(g, name) fleeti_buffer(g, name, FLEETI_HERE)
-void fleeti_grid_reads(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const char *site);
+FLEET_API void fleeti_grid_reads(fleet_graph *g, fleet_grid grid, fleet_buffer buffer,
+                                 const char *site);
 #define fleet_grid_reads(g, grid, buffer) fleeti_grid_reads(g, grid, buffer, FLEETI_HERE)
-void fleeti_grid_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const char *site);
+FLEET_API void fleeti_grid_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer,
+                                  const char *site);
 #define fleet_grid_writes(g, grid, buffer) fleeti_grid_writes(g, grid, buffer, FLEETI_HERE)
 
 /* ---- plan ---- */
@@ -622,16 +655,16 @@ typedef struct fleet_plan_desc {
 } fleet_plan_desc;
 
 /* The defaults, for a caller that changes single fields. */
-fleet_plan_desc fleet_plan_desc_default(void);
+FLEET_API fleet_plan_desc fleet_plan_desc_default(void);
 
 /* Binds a symbol in a descriptor. fleet_plan_build checks the value. */
-void fleet_bind_at_build(fleet_plan_desc *desc, fleet_dim symbol, int64_t value);
+FLEET_API void fleet_bind_at_build(fleet_plan_desc *desc, fleet_dim symbol, int64_t value);
 
 /* Names the values, ascending, of a symbol that is bound at launch for which the plan has queues; its max is added. A
    launch uses the next larger value and skips the tasks outside the shape that its symbols give. `values` must stay
    valid until fleet_plan_build. The product of the numbers of buckets of all symbols is at most FLEET_MAX_BUCKETS. */
-void fleet_buckets_at_build(fleet_plan_desc *desc, fleet_dim symbol, const int64_t *values,
-                            uint32_t count);
+FLEET_API void fleet_buckets_at_build(fleet_plan_desc *desc, fleet_dim symbol,
+                                      const int64_t *values, uint32_t count);
 
 /* A plan is one block of plain data without pointers, so that it can be copied anywhere, to a file too. Programs may
    read what stands first in struct fleet_plan (>>layout): bytes, schedule, chiplets, workers, n_tasks, ... */
@@ -641,8 +674,9 @@ typedef struct fleet_plan fleet_plan;
    failure *out is null, and fleet_graph_error tells what to change. The graph keeps nothing of it but the error, so
    that any number of plans may be built from one graph. Time and memory are linear in tasks and in the elements that
    they reach, and bounded by desc->max_work. desc: null for the defaults. */
-fleet_status fleet_plan_build(fleet_graph *g, const fleet_plan_desc *desc, fleet_plan **out);
-void fleet_plan_free(fleet_plan *plan);
+FLEET_API fleet_status fleet_plan_build(fleet_graph *g, const fleet_plan_desc *desc,
+                                        fleet_plan **out);
+FLEET_API void fleet_plan_free(fleet_plan *plan);
 
 /* Checks a 16-byte aligned block that came from outside (a file, a network). Errors: FLEET_ERROR_NULL, _ARGUMENT
    (alignment), _MEMORY; _IMAGE_MAGIC, _IMAGE_VERSION, _IMAGE_SIZE, _IMAGE_CHECKSUM; _IMAGE_INDEX: an index points
@@ -651,12 +685,17 @@ void fleet_plan_free(fleet_plan *plan);
    nothing outside the image, the state and what the plan asks of its caller: tile functions that accept every
    coordinate in the shapes of their grids, an array of fleet_plan_args arguments, and fleet_plan_tensor_values values
    for each run-time tensor. Compare these numbers with what you have. */
-fleet_status fleet_plan_check(const void *block, size_t bytes);
+FLEET_API fleet_status fleet_plan_check(const void *block, size_t bytes)
+    FLEETI_SYMBOL("fleet_plan_check");
+
+/* The FLEET_VERSION of the headers that built the plan, for a message about
+   FLEET_ERROR_IMAGE_VERSION; 0: it is no plan. */
+FLEET_API uint32_t fleet_plan_version(const void *block, size_t bytes);
 
 /* The number of arguments that launches of the plan read: 1 + the largest index of a grid. */
-uint64_t fleet_plan_args(const fleet_plan *plan);
+FLEET_API uint64_t fleet_plan_args(const fleet_plan *plan);
 /* The number of values of a run-time tensor that launches of the plan read; -1 if the plan has no such tensor. */
-int64_t fleet_plan_tensor_values(const fleet_plan *plan, const char *tensor);
+FLEET_API int64_t fleet_plan_tensor_values(const fleet_plan *plan, const char *tensor);
 
 /* ---- reports ---- */
 
@@ -673,22 +712,24 @@ typedef struct fleet_plan_stats {
 } fleet_plan_stats;
 
 /* Counts through all records of a plan. Zeros for a null plan. */
-fleet_plan_stats fleet_plan_get_stats(const fleet_plan *plan);
+FLEET_API fleet_plan_stats fleet_plan_get_stats(const fleet_plan *plan);
 
 /* Writes the report as text: tasks per level, signals and releases per event, scopes, queue lengths, bytes, warnings.
    Writes at most `bytes` bytes with the final 0, and returns the length without it that the whole text needs, as
    snprintf does. */
-size_t fleet_plan_report(const fleet_plan *plan, char *text, size_t bytes);
+FLEET_API size_t fleet_plan_report(const fleet_plan *plan, char *text, size_t bytes);
 
 /* The plan of bucket i, ascending; the last one is the plan itself. It is in the same block. Null if there is none. */
-const fleet_plan *fleet_plan_bucket(const fleet_plan *plan, uint32_t i);
+FLEET_API const fleet_plan *fleet_plan_bucket(const fleet_plan *plan, uint32_t i);
 /* The index of the event tensor of that name, or -1. */
-int32_t fleet_plan_event(const fleet_plan *plan, const char *name);
+FLEET_API int32_t fleet_plan_event(const fleet_plan *plan, const char *name);
 /* The id of a task, by its grid's name and its coordinate, a number for each axis; or -1. */
-int64_t fleet_plan_task(const fleet_plan *plan, const char *grid, const int32_t *at);
+FLEET_API int64_t fleet_plan_task(const fleet_plan *plan, const char *grid, const int32_t *at);
 /* Write "final(3)" for a task id and "E[3]" for a counter word; return as snprintf does. */
-size_t fleet_plan_task_name(const fleet_plan *plan, uint32_t id, char *text, size_t bytes);
-size_t fleet_plan_counter_name(const fleet_plan *plan, uint32_t counter, char *text, size_t bytes);
+FLEET_API size_t fleet_plan_task_name(const fleet_plan *plan, uint32_t id, char *text,
+                                      size_t bytes);
+FLEET_API size_t fleet_plan_counter_name(const fleet_plan *plan, uint32_t counter, char *text,
+                                         size_t bytes);
 
 /* ==== >>layout: the block of a plan ==== */
 
@@ -704,7 +745,7 @@ typedef enum fleeti_ring_kind {
    the device reads it without synchronisation. */
 struct fleet_plan {
     uint64_t magic;
-    uint32_t version;
+    uint32_t version; /* FLEET_VERSION */
     uint32_t header_bytes;
     uint64_t bytes;    /* of the whole block */
     uint64_t checksum; /* of the whole block with this field as 0: against accidents, not forgery */
@@ -761,7 +802,6 @@ struct fleet_plan {
 };
 
 #define FLEET_PLAN_MAGIC 0x6e616c5074656c66ull /* "fletPlan" */
-#define FLEET_PLAN_VERSION 5u
 
 typedef struct fleeti_symbol {
     uint64_t name; /* offset in the block */
@@ -1052,19 +1092,33 @@ FLEET_C_END
 #pragma nv_diagnostic push
 #pragma nv_diag_suppress 550 /* set but never used */
 #endif
-#ifndef FLEET_STB_DS_IMPLEMENTED
+#if !defined(INCLUDE_STB_DS_H)
+/* What is declared as static stays so, whatever follows. */
+FLEET_C_BEGIN
+struct stbds_string_arena;
+static void stbds_rand_seed(size_t);
+static size_t stbds_hash_bytes(void *, size_t, size_t);
+static size_t stbds_hash_string(char *, size_t);
+static char *stbds_stralloc(struct stbds_string_arena *, char *);
+static void stbds_strreset(struct stbds_string_arena *);
+static void *stbds_arrgrowf(void *, size_t, size_t, size_t);
+static void stbds_arrfreef(void *);
+static void stbds_hmfree_func(void *, size_t);
+static void *stbds_hmget_key(void *, size_t, void *, size_t, int);
+static void *stbds_hmget_key_ts(void *, size_t, void *, size_t, ptrdiff_t *, int);
+static void *stbds_hmput_default(void *, size_t);
+static void *stbds_hmput_key(void *, size_t, void *, size_t, int);
+static void *stbds_hmdel_key(void *, size_t, void *, size_t, size_t, int);
+static void *stbds_shmode_func(size_t, int);
+FLEET_C_END
 #define STB_DS_IMPLEMENTATION
-#endif
-#if defined(INCLUDE_STB_DS_H) && defined(FLEET_STB_DS_IMPLEMENTED)
-/* The program has included it already. */
-#elif __has_include("stb_ds.h")
+#if __has_include("stb_ds.h")
 #include "stb_ds.h"
 #elif __has_include(<stb/stb_ds.h>)
 #include <stb/stb_ds.h>
 #else
 #error "fleet.h needs stb_ds.h (github.com/nothings/stb, one file): put it on the include path"
 #endif
-#ifndef FLEET_STB_DS_IMPLEMENTED
 #undef STB_DS_IMPLEMENTATION
 #endif
 #if defined(__CUDACC__)
@@ -5881,7 +5935,7 @@ static fleet_plan *fleeti_new_block(const fleeti_build *b)
     fleet_plan head;
     memset(&head, 0, sizeof head);
     head.magic = FLEET_PLAN_MAGIC;
-    head.version = FLEET_PLAN_VERSION;
+    head.version = FLEET_VERSION;
     head.header_bytes = (uint32_t)sizeof head;
     head.schedule = (uint32_t)b->schedule;
     head.chiplets = b->chiplets;
@@ -6884,6 +6938,17 @@ typedef struct fleeti_check {
     uint32_t *listed; /* DYNAMIC: per descriptor, its number of consumer entries */
 } fleeti_check;
 
+uint32_t fleet_plan_version(const void *block, size_t bytes)
+{
+    const fleet_plan *plan = (const fleet_plan *)block;
+    uint64_t magic;
+    uint32_t version;
+    if (!block || bytes < offsetof(fleet_plan, version) + sizeof version) return 0;
+    memcpy(&magic, (const void *)&plan->magic, sizeof magic);
+    memcpy(&version, (const void *)&plan->version, sizeof version);
+    return magic == FLEET_PLAN_MAGIC ? version : 0;
+}
+
 /* Checks magic, version, sizes and checksum. */
 static fleet_status fleeti_check_block(const void *block, size_t bytes)
 {
@@ -6897,7 +6962,7 @@ static fleet_status fleeti_check_block(const void *block, size_t bytes)
     if (magic != FLEET_PLAN_MAGIC) return FLEET_ERROR_IMAGE_MAGIC;
     if (bytes < sizeof magic + sizeof version) return FLEET_ERROR_IMAGE_SIZE;
     memcpy(&version, (const char *)block + sizeof magic, sizeof version);
-    if (version != FLEET_PLAN_VERSION) return FLEET_ERROR_IMAGE_VERSION;
+    if (version != FLEET_VERSION) return FLEET_ERROR_IMAGE_VERSION;
     if (bytes < sizeof *plan || plan->header_bytes != sizeof *plan || plan->bytes > bytes ||
         plan->bytes <= sizeof *plan)
         return FLEET_ERROR_IMAGE_SIZE;

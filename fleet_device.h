@@ -1,9 +1,12 @@
-/* fleet_device.h - v0.2 - scoped notify and wait for kernels on chiplet GPUs - MIT licence
+/* fleet_device.h - v0.3 - scoped notify and wait for kernels on chiplet GPUs - MIT licence
 
    How one workgroup tells others that data is ready, on AMD (gfx90a, gfx942, gfx950; others through agent scope), NVIDIA
    (sm_80 and later) and the CPU: one notify and one wait, event tensors, the chiplet's id, scoped atomics, and the few
    block and wave primitives that make tile code portable. Also loads and stores by cache policy, and the stages of a
    weight pipeline. It knows no queue, no graph and no plan, so it is useful alone, in any kernel.
+
+   STABILITY: as the first page of fleet.h says; so for the functions and types of >>public, and for
+   nothing with fleeti_.
 
    CONTENTS
        >>manual          this comment: options, memory model, edges, errors
@@ -260,9 +263,13 @@
 */
 /* Outside the guard: the implementation below it comes with the second inclusion. */
 #include "fleet.h"
+#if FLEET_VERSION != 300
+#error "fleet_device.h is of fleet 0.3, fleet.h is not: copy all headers from one version"
+#endif
 
 #ifndef FLEET_DEVICE_H
 #define FLEET_DEVICE_H
+#define FLEETI_DEVICE_VERSION 300
 
 /* ==== >>platform: what each compiler brings ==== */
 
@@ -394,17 +401,18 @@ FLEET_C_BEGIN
    FLEET_ERROR_DEVICE where the GPU runtime fails. */
 
 /* Memory of the current device; 256-byte aligned, contents undefined. */
-fleet_status fleet_device_alloc(void **memory, size_t bytes);
-void fleet_device_free(void *memory);
+FLEET_API fleet_status fleet_device_alloc(void **memory, size_t bytes);
+FLEET_API void fleet_device_free(void *memory);
 /* Host memory that the device reads and writes coherently; *device is its address there. */
-fleet_status fleet_pinned_alloc(void **memory, void **device, size_t bytes);
-void fleet_pinned_free(void *memory);
+FLEET_API fleet_status fleet_pinned_alloc(void **memory, void **device, size_t bytes);
+FLEET_API void fleet_pinned_free(void *memory);
 /* Stream-ordered; the caller may reuse `from` on return. */
-fleet_status fleet_to_device(void *to, const void *from, size_t bytes, fleet_stream stream);
+FLEET_API fleet_status fleet_to_device(void *to, const void *from, size_t bytes,
+                                       fleet_stream stream);
 /* Waits for the stream, then copies. */
-fleet_status fleet_to_host(void *to, const void *from, size_t bytes, fleet_stream stream);
-fleet_status fleet_device_clear(void *memory, size_t bytes, fleet_stream stream);
-fleet_status fleet_stream_wait(fleet_stream stream);
+FLEET_API fleet_status fleet_to_host(void *to, const void *from, size_t bytes, fleet_stream stream);
+FLEET_API fleet_status fleet_device_clear(void *memory, size_t bytes, fleet_stream stream);
+FLEET_API fleet_status fleet_stream_wait(fleet_stream stream);
 
 /* What this process may use of the machine that it runs on. */
 typedef struct fleet_machine {
@@ -413,7 +421,7 @@ typedef struct fleet_machine {
         workers; /* the same, or the CPU quota of its cgroups in whole processors; at least 1 */
     uint64_t memory_bytes; /* free: of the system, its cgroups and RLIMIT_AS; UINT64_MAX: unknown */
 } fleet_machine;
-fleet_machine fleet_host_machine(void);
+FLEET_API fleet_machine fleet_host_machine(void);
 
 /* How the CPU runs kernels; GPUs ignore it. */
 typedef enum fleet_host_engine {
@@ -456,8 +464,10 @@ typedef struct fleet_kernel_desc {
     fleet_host_desc host;
 } fleet_kernel_desc;
 
-fleet_kernel_desc fleet_kernel_desc_default(void);
-fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_kernel_desc *desc);
+FLEET_API fleet_kernel_desc fleet_kernel_desc_default(void);
+FLEET_API fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args,
+                                           const fleet_kernel_desc *desc)
+    FLEETI_SYMBOL("fleet_kernel_launch");
 
 FLEET_C_END
 
@@ -2595,37 +2605,39 @@ extern const fleet_host_instrument fleet_memory_model;
 
 /* ---- host: what the engines of the implementation do for it ---- */
 
-uint32_t fleeti_host_thread(void);  /* wave of the calling agent in its workgroup */
-uint32_t fleeti_host_threads(void); /* waves per workgroup */
-uint32_t fleeti_host_block(void);
-uint32_t fleeti_host_blocks(void);
-uint32_t fleeti_host_chiplet(void);
-void fleeti_host_set_chiplet(uint32_t chiplet); /* the workgroup runs on this one from now on */
-void *
+FLEET_API uint32_t fleeti_host_thread(void);  /* wave of the calling agent in its workgroup */
+FLEET_API uint32_t fleeti_host_threads(void); /* waves per workgroup */
+FLEET_API uint32_t fleeti_host_block(void);
+FLEET_API uint32_t fleeti_host_blocks(void);
+FLEET_API uint32_t fleeti_host_chiplet(void);
+FLEET_API void
+fleeti_host_set_chiplet(uint32_t chiplet); /* the workgroup runs on this one from now on */
+FLEET_API void *
 fleeti_host_lds(size_t bytes); /* the same address for all waves that allocate in the same order */
-size_t fleeti_host_lds_mark(void);
-void fleeti_host_lds_reset(size_t mark);
-void *fleeti_host_dynamic_lds(void);
-void fleeti_host_barrier(uint32_t waves); /* of the first so many waves of the workgroup */
-uint32_t *fleeti_host_words(void);        /* the kit's own LDS, FLEETI_LDS_WORDS */
-void fleeti_host_yield(void);             /* another agent may run here */
-void fleeti_host_wake(
-    const void *at); /* a counter or flag has changed: wakes the agents that poll it */
+FLEET_API size_t fleeti_host_lds_mark(void);
+FLEET_API void fleeti_host_lds_reset(size_t mark);
+FLEET_API void *fleeti_host_dynamic_lds(void);
+FLEET_API void
+fleeti_host_barrier(uint32_t waves);         /* of the first so many waves of the workgroup */
+FLEET_API uint32_t *fleeti_host_words(void); /* the kit's own LDS, FLEETI_LDS_WORDS */
+FLEET_API void fleeti_host_yield(void);      /* another agent may run here */
+FLEET_API void
+fleeti_host_wake(const void *at); /* a counter or flag has changed: wakes the agents that poll it */
 /* After a failed poll of `at` (null: of any word). Returns when the word may have changed, or FLEET_ERROR_DEADLOCK. */
-fleet_status fleeti_host_park(const void *at, uint32_t *tries);
+FLEET_API fleet_status fleeti_host_park(const void *at, uint32_t *tries);
 /* After a failed poll of a word that another thread of the process changes: the agent can always go on. */
-void fleeti_host_pause(uint32_t *tries);
-uint64_t fleeti_host_clock(void);
+FLEET_API void fleeti_host_pause(uint32_t *tries);
+FLEET_API uint64_t fleeti_host_clock(void);
 /* The calling agent has published something, by so many RMWs: it makes progress. */
-void fleeti_host_progress(uint32_t rmws);
+FLEET_API void fleeti_host_progress(uint32_t rmws);
 /* The plan that the calling agent runs: 0, or 1 for that of the state beside the launch's. */
-void fleeti_host_set_pool(uint32_t pool);
+FLEET_API void fleeti_host_set_pool(uint32_t pool);
 /* 1 + how long no agent of this plan has made progress although it could. */
-uint64_t fleeti_host_stalled(void);
-void fleeti_host_drain(void);
-void fleeti_host_release(fleet_scope scope);
-void fleeti_host_acquire(fleet_scope scope);
-void fleeti_host_order(void); /* a fence for all loads and stores of the agent */
+FLEET_API uint64_t fleeti_host_stalled(void);
+FLEET_API void fleeti_host_drain(void);
+FLEET_API void fleeti_host_release(fleet_scope scope);
+FLEET_API void fleeti_host_acquire(fleet_scope scope);
+FLEET_API void fleeti_host_order(void); /* a fence for all loads and stores of the agent */
 
 FLEET_C_END
 

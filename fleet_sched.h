@@ -1,4 +1,7 @@
-/* fleet_sched.h - v0.2 - runs plans: worker loops, per-chiplet schedulers, launch, watchdog, trace - MIT licence
+/* fleet_sched.h - v0.3 - runs plans: worker loops, per-chiplet schedulers, launch, watchdog, trace - MIT licence
+
+   STABILITY: as the first page of fleet.h says; so for the functions and types of >>public, >>ranks
+   and >>launches, and for nothing with fleeti_.
 
    CONTENTS (search for the tag)
        >>manual           this page
@@ -70,6 +73,9 @@
 
 /* Outside the guard: the second inclusion brings the implementations of the headers below. */
 #include "fleet_device.h"
+#if FLEET_VERSION != 300 || FLEETI_DEVICE_VERSION != 300
+#error "fleet_sched.h is of fleet 0.3, fleet.h or fleet_device.h is not: copy all from one version"
+#endif
 
 #ifndef FLEET_SCHED_H
 #define FLEET_SCHED_H
@@ -282,10 +288,11 @@ FLEET_C_BEGIN
    with as many workers as fleet_host_machine counts, but at least three and two.
    In a green context it is the part that the context has. FLEET_ERROR_DEVICE: there is no device, or its runtime
    failed. */
-fleet_status fleet_topology_query(fleet_topology *topology);
+FLEET_API fleet_status fleet_topology_query(fleet_topology *topology)
+    FLEETI_SYMBOL("fleet_topology_query");
 /* The same, with the CUs or SMs that kernels on the stream may use: of a green context, or with a CU mask
    (hipExtStreamCreateWithCUMask, ROC_GLOBAL_CU_MASK; HSA_CU_MASK is not seen). Sessions describe their stream's. */
-fleet_status fleet_topology_query_stream(fleet_topology *topology, fleet_stream stream);
+FLEET_API fleet_status fleet_topology_query_stream(fleet_topology *topology, fleet_stream stream);
 
 /* ---- images and states ---- */
 
@@ -299,11 +306,12 @@ typedef struct fleet_image {
 
 /* Copies the plan to the caller's device memory of plan->bytes bytes, 256-byte aligned. Stream-ordered. Returns what
    fleet_plan_check finds wrong. */
-fleet_status fleet_image_init(fleet_image *image, const fleet_plan *plan, void *device_memory,
-                              fleet_stream stream);
+FLEET_API fleet_status fleet_image_init(fleet_image *image, const fleet_plan *plan,
+                                        void *device_memory, fleet_stream stream);
 /* The same with memory of its own, which fleet_image_free frees. */
-fleet_status fleet_upload(fleet_image *image, const fleet_plan *plan, fleet_stream stream);
-void fleet_image_free(fleet_image *image);
+FLEET_API fleet_status fleet_upload(fleet_image *image, const fleet_plan *plan,
+                                    fleet_stream stream);
+FLEET_API void fleet_image_free(fleet_image *image);
 
 /* How workgroups are assigned to chiplets. */
 typedef enum fleet_placement {
@@ -326,7 +334,7 @@ typedef struct fleet_state_desc {
     struct fleet_state *beside; /* a second plan's (>>launches). Default: none */
 } fleet_state_desc;
 
-fleet_state_desc fleet_state_desc_default(void);
+FLEET_API fleet_state_desc fleet_state_desc_default(void);
 
 /* Counters, epoch, mailboxes and failure records of one run at a time. Like an image it is a handle without pointers to
    itself, and may be moved or returned by value; only one copy of it may be used and freed. */
@@ -352,18 +360,19 @@ typedef struct fleet_state {
     uint32_t launches;                                              /* enqueued */
 } fleet_state;
 
-size_t fleet_state_bytes(const fleet_plan *plan);
-size_t fleet_state_host_bytes(const fleet_plan *plan);
+FLEET_API size_t fleet_state_bytes(const fleet_plan *plan);
+FLEET_API size_t fleet_state_host_bytes(const fleet_plan *plan);
 /* Makes a state in the caller's memory, which must outlive it: device memory of fleet_state_bytes, 256-byte aligned,
    and pinned host memory of fleet_state_host_bytes with its device address (fleet_pinned_alloc). The image's memory
    must outlive the state, too. desc may be null: defaults. Stream-ordered. */
-fleet_status fleet_state_init(fleet_state *state, const fleet_image *image,
-                              const fleet_state_desc *desc, void *device_memory, void *pinned,
-                              void *pinned_device, fleet_stream stream);
+FLEET_API fleet_status fleet_state_init(fleet_state *state, const fleet_image *image,
+                                        const fleet_state_desc *desc, void *device_memory,
+                                        void *pinned, void *pinned_device, fleet_stream stream)
+    FLEETI_SYMBOL("fleet_state_init");
 /* The same with memory of its own, which fleet_state_free frees. */
-fleet_status fleet_state_create(fleet_state *state, const fleet_image *image,
-                                const fleet_state_desc *desc, fleet_stream stream);
-void fleet_state_free(fleet_state *state);
+FLEET_API fleet_status fleet_state_create(fleet_state *state, const fleet_image *image,
+                                          const fleet_state_desc *desc, fleet_stream stream);
+FLEET_API void fleet_state_free(fleet_state *state);
 
 /* ---- launch ---- */
 
@@ -407,7 +416,7 @@ typedef struct fleet_launch_desc {
     fleet_host_desc host; /* how the CPU simulates the device */
 } fleet_launch_desc;
 
-fleet_launch_desc fleet_launch_desc_default(void);
+FLEET_API fleet_launch_desc fleet_launch_desc_default(void);
 
 /* Enqueues desc->steps steps of the state's plan on desc->stream, with a kernel defined by FLEET_KERNEL. args: the
    array of the tiles' arguments in device memory, with an element for each index that grids name; null if no tile
@@ -420,41 +429,46 @@ fleet_launch_desc fleet_launch_desc_default(void);
    FLEET_ERROR_SYMBOL_UNBOUND, FLEET_ERROR_TENSOR_UNBOUND: fleet_bind or fleet_bind_tensor is missing.
    FLEET_ERROR_UNSUPPORTED: a trace without FLEET_TRACE. FLEET_ERROR_ARGUMENT: a field of desc is out of its range,
    the trace belongs to another plan, or a grid's tile number is not one of the kernel's set. */
-fleet_status fleet_launch(fleet_state *state, const fleet_launch_desc *desc, fleet_kernel kernel,
-                          const void *args);
+FLEET_API fleet_status fleet_launch(fleet_state *state, const fleet_launch_desc *desc,
+                                    fleet_kernel kernel, const void *args);
 
 /* The same for a kernel with other parameters: fleet_run_prepare fills the fleet_run that one of them must be, and
    fleet_launch_args launches it once, with the same desc. args: as for cudaLaunchKernel. */
-fleet_status fleet_run_prepare(fleet_state *state, const fleet_launch_desc *desc, fleet_run *run);
-fleet_status fleet_launch_args(fleet_state *state, const fleet_launch_desc *desc,
-                               const fleet_run *run, fleet_kernel kernel, void **args);
+FLEET_API fleet_status fleet_run_prepare(fleet_state *state, const fleet_launch_desc *desc,
+                                         fleet_run *run);
+FLEET_API fleet_status fleet_launch_args(fleet_state *state, const fleet_launch_desc *desc,
+                                         const fleet_run *run, fleet_kernel kernel, void **args)
+    FLEETI_SYMBOL("fleet_launch_args");
 
 /* Runs one task alone with its real arguments, for a debugger or a profiler: it waits for no event and notifies
    none. task: from fleet_plan_task. slice: of a device-task; in a chiplet-unaware plan its tiles run one after
    another. Waits for the end and returns the first status of the tile that is not FLEET_OK. */
-fleet_status fleet_launch_task(fleet_state *state, const fleet_launch_desc *desc,
-                               fleet_kernel kernel, const void *args, uint32_t task,
-                               uint32_t slice);
+FLEET_API fleet_status fleet_launch_task(fleet_state *state, const fleet_launch_desc *desc,
+                                         fleet_kernel kernel, const void *args, uint32_t task,
+                                         uint32_t slice);
 
 /* Gives a symbol its value for all later launches in stream order, without a new plan, upload or wait; a captured
    call is part of the graph. FLEET_ERROR_NAME: the plan has no such symbol that is bound at launch.
    FLEET_ERROR_SYMBOL_RANGE: the value is outside the symbol's bounds; fleet_state_report names the symbol. */
-fleet_status fleet_bind(fleet_state *state, const char *symbol, int64_t value, fleet_stream stream);
+FLEET_API fleet_status fleet_bind(fleet_state *state, const char *symbol, int64_t value,
+                                  fleet_stream stream);
 
 /* Gives a run-time tensor its device memory for all later launches in stream order: an int32 for each value of its
    shape, at the largest values of its symbols. The memory must outlive these launches. FLEET_ERROR_NAME: the plan
    has no such tensor. */
-fleet_status fleet_bind_tensor(fleet_state *state, const char *tensor, int32_t *memory,
-                               fleet_stream stream);
+FLEET_API fleet_status fleet_bind_tensor(fleet_state *state, const char *tensor, int32_t *memory,
+                                         fleet_stream stream);
 
-/* The status of the launches since the last call of this or of fleet_state_wait, without waiting: the first failure, which
-   stays until fleet_state_recover; or FLEET_ERROR_BUSY, _RESIDENCY or _POISONED if one was refused. */
-fleet_status fleet_state_status(fleet_state *state);
-/* Waits for the stream, then returns the same. FLEET_OK: all launches in it have run all their steps. */
-fleet_status fleet_state_wait(fleet_state *state, fleet_stream stream);
+/* The status of the launches since the last call of this or of fleet_state_wait, without waiting:
+   the first failure, which stays until fleet_state_recover; or FLEET_ERROR_BUSY, _RESIDENCY or
+   _POISONED if one was refused. */
+FLEET_API fleet_status fleet_state_status(fleet_state *state);
+/* Waits for the stream, then returns the same. FLEET_OK: all launches in it have run all their
+   steps. */
+FLEET_API fleet_status fleet_state_wait(fleet_state *state, fleet_stream stream);
 
-/* What has become of a launch. Launches of a state are numbered in the order in which their calls enqueue them, from 1 on;
-   a replay has the number of the launch that was captured. */
+/* What has become of a launch. Launches of a state are numbered in the order in which their calls
+   enqueue them, from 1 on; a replay has the number of the launch that was captured. */
 typedef struct fleet_outcome {
     uint32_t number;
     uint32_t
@@ -466,20 +480,22 @@ typedef struct fleet_outcome {
     uint32_t other;      /* refused: number of the launch that had the state, or has poisoned it */
 } fleet_outcome;
 
-/* Returns 0 if the launch has not begun, or is not one of the last 64 since the state was made or recovered. Of replays it
-   is the last one. Works while a kernel hangs. fleet_state_report has a line for each that failed or was refused. */
-uint32_t fleet_state_outcome(const fleet_state *state, uint32_t number, fleet_outcome *outcome);
+/* Returns 0 if the launch has not begun, or is not one of the last 64 since the state was made or
+   recovered. Of replays it is the last one. Works while a kernel hangs. fleet_state_report has a
+   line for each that failed or was refused. */
+FLEET_API uint32_t fleet_state_outcome(const fleet_state *state, uint32_t number,
+                                       fleet_outcome *outcome);
 
 /* Steps completed by finished launches. */
-uint32_t fleet_state_epoch(const fleet_state *state);
+FLEET_API uint32_t fleet_state_epoch(const fleet_state *state);
 
 /* ---- failures ---- */
 
 /* Asks the run to end: waits return, and each worker stops after at most a few more tasks whose events were complete
    already. May be called from any thread at any time. */
-void fleet_state_abort(fleet_state *state);
+FLEET_API void fleet_state_abort(fleet_state *state);
 /* Makes a poisoned state usable. Counters and the epoch start from 0. Stream-ordered. */
-fleet_status fleet_state_recover(fleet_state *state, fleet_stream stream);
+FLEET_API fleet_status fleet_state_recover(fleet_state *state, fleet_stream stream);
 
 /* What a worker or scheduler found when it ended the run. */
 typedef struct fleet_failure {
@@ -503,11 +519,11 @@ typedef struct fleet_failure {
 #define FLEETI_TENSOR_SUM 0xffffffffu
 
 /* Writes the first failure and returns 1; returns 0 if there is none. Works while the kernel hangs. */
-uint32_t fleet_state_failure(const fleet_state *state, fleet_failure *failure);
+FLEET_API uint32_t fleet_state_failure(const fleet_state *state, fleet_failure *failure);
 /* The hang report in words: every worker that ended the run or gave up waiting, and every tile that still runs.
    Writes and returns as snprintf does. Works while the kernel hangs: it copies from the device on a stream of its
    own. */
-size_t fleet_state_report(const fleet_state *state, char *text, size_t bytes);
+FLEET_API size_t fleet_state_report(const fleet_state *state, char *text, size_t bytes);
 
 /* ---- sessions ---- */
 
@@ -529,7 +545,7 @@ typedef struct fleet_session_desc {
     fleet_launch_desc launch; /* of each run; its stream is for all. Default: as for fleet_launch */
 } fleet_session_desc;
 
-fleet_session_desc fleet_session_desc_default(void);
+FLEET_API fleet_session_desc fleet_session_desc_default(void);
 
 typedef struct fleeti_session_memory fleeti_session_memory;
 
@@ -551,30 +567,34 @@ typedef struct fleet_session {
 
 /* Builds the plan, and makes image and state. kernel: defined by FLEET_KERNEL or FLEET_MEGAKERNEL. desc: null for the
    defaults. The session does not use the graph later. Whatever the status, the session may be closed. */
-fleet_status fleet_session_open(fleet_session *session, fleet_graph *graph,
-                                const fleet_session_desc *desc, fleet_kernel kernel);
+FLEET_API fleet_status fleet_session_open(fleet_session *session, fleet_graph *graph,
+                                          const fleet_session_desc *desc, fleet_kernel kernel)
+    FLEETI_SYMBOL("fleet_session_open");
 /* Device memory that lives as long as the session; null if there is none, or after a failure. */
-void *fleet_session_alloc(fleet_session *session, size_t bytes);
-/* Copies the arguments to the device in stream order. args: an element of the kernel's set for each index that grids name,
-   `bytes` in all, which the caller may reuse on return. FLEET_ERROR_ARGUMENT: that is not their size. null, 0: only where
-   the set's struct has one byte, and so holds nothing. */
-fleet_status fleet_session_args(fleet_session *session, const void *args, size_t bytes);
-/* Launches `launch.steps` steps with these arguments. The call may be captured into a graph; its replays use the arguments
-   that were copied last. FLEET_ERROR_POISONED: an earlier launch failed, see fleet_session_recover. */
-fleet_status fleet_session_launch(fleet_session *session);
+FLEET_API void *fleet_session_alloc(fleet_session *session, size_t bytes);
+/* Copies the arguments to the device in stream order. args: an element of the kernel's set for each
+   index that grids name, `bytes` in all, which the caller may reuse on return.
+   FLEET_ERROR_ARGUMENT: that is not their size. null, 0: only where the set's struct has one byte,
+   and so holds nothing. */
+FLEET_API fleet_status fleet_session_args(fleet_session *session, const void *args, size_t bytes);
+/* Launches `launch.steps` steps with these arguments. The call may be captured into a graph; its
+   replays use the arguments that were copied last. FLEET_ERROR_POISONED: an earlier launch failed,
+   see fleet_session_recover. */
+FLEET_API fleet_status fleet_session_launch(fleet_session *session);
 /* Both. */
-fleet_status fleet_session_run(fleet_session *session, const void *args, size_t bytes);
+FLEET_API fleet_status fleet_session_run(fleet_session *session, const void *args, size_t bytes);
 /* Waits for the stream. Returns the first failure since the last wait, or that of the runs. */
-fleet_status fleet_session_wait(fleet_session *session);
-/* After a run that failed: fleet_state_recover, and waits for it. Forgets failures of the session's calls, too. */
-fleet_status fleet_session_recover(fleet_session *session);
+FLEET_API fleet_status fleet_session_wait(fleet_session *session);
+/* After a run that failed: fleet_state_recover, and waits for it. Forgets failures of the session's
+   calls, too. */
+FLEET_API fleet_status fleet_session_recover(fleet_session *session);
 /* fleet_state_report, or why there is nothing to run. */
-size_t fleet_session_report(const fleet_session *session, char *text, size_t bytes);
+FLEET_API size_t fleet_session_report(const fleet_session *session, char *text, size_t bytes);
 /* Waits for the stream, and frees all that the session holds. Closing it again does nothing. */
-void fleet_session_close(fleet_session *session);
+FLEET_API void fleet_session_close(fleet_session *session);
 /* Closes it while a launch of another session stays (>>launches), for whose end fleet_session_close would wait: that session
    takes its memory over, and frees it when it is closed itself. FLEET_ERROR_MEMORY: the session is still open. */
-fleet_status fleet_session_leave(fleet_session *session, fleet_session *to);
+FLEET_API fleet_status fleet_session_leave(fleet_session *session, fleet_session *to);
 
 /* ---- events from the host ---- */
 
@@ -583,15 +603,15 @@ fleet_status fleet_session_leave(fleet_session *session, fleet_session *to);
    wait or a test that succeeds acquires. fleet_event_notify returns FLEET_ERROR_EPOCH, and makes no arrival, while
    the element is not complete in the epoch before: the arrival would count for that epoch. limit_ns:
    FLEET_LIMIT_NONE waits without a limit; else FLEET_ERROR_TIMEOUT after it. */
-fleet_status fleet_event_notify(fleet_state *state, int32_t event, uint32_t element,
-                                uint32_t epoch);
-fleet_status fleet_event_test(const fleet_state *state, int32_t event, uint32_t element,
-                              uint32_t epoch, uint32_t *done);
-fleet_status fleet_event_wait(const fleet_state *state, int32_t event, uint32_t element,
-                              uint32_t epoch, uint64_t limit_ns);
+FLEET_API fleet_status fleet_event_notify(fleet_state *state, int32_t event, uint32_t element,
+                                          uint32_t epoch);
+FLEET_API fleet_status fleet_event_test(const fleet_state *state, int32_t event, uint32_t element,
+                                        uint32_t epoch, uint32_t *done);
+FLEET_API fleet_status fleet_event_wait(const fleet_state *state, int32_t event, uint32_t element,
+                                        uint32_t epoch, uint64_t limit_ns);
 /* For an ordinary kernel: the element as fleet_notify_device, fleet_wait_system and so on take it. */
-fleet_status fleet_event_handle(const fleet_state *state, int32_t event, uint32_t element,
-                                fleet_event *out);
+FLEET_API fleet_status fleet_event_handle(const fleet_state *state, int32_t event, uint32_t element,
+                                          fleet_event *out);
 
 /* ---- trace ---- */
 
@@ -610,7 +630,7 @@ typedef struct fleet_trace_desc {
     uint32_t first_step; /* of a launch, from 0 on: earlier steps leave no records. Default 0 */
 } fleet_trace_desc;
 
-fleet_trace_desc fleet_trace_desc_default(void);
+FLEET_API fleet_trace_desc fleet_trace_desc_default(void);
 
 /* Memory for the records of one launch at a time. The plan on the host must outlive it. */
 struct fleet_trace {
@@ -621,15 +641,15 @@ struct fleet_trace {
 };
 
 /* desc may be null: defaults. Returns 0 if desc asks for no records, or for too many. */
-size_t fleet_trace_bytes(const fleet_plan *plan, const fleet_trace_desc *desc);
+FLEET_API size_t fleet_trace_bytes(const fleet_plan *plan, const fleet_trace_desc *desc);
 /* Makes a trace in the caller's device memory of fleet_trace_bytes, 256-byte aligned. Stream-ordered. */
-fleet_status fleet_trace_init(fleet_trace *trace, const fleet_plan *plan,
-                              const fleet_trace_desc *desc, void *device_memory,
-                              fleet_stream stream);
+FLEET_API fleet_status fleet_trace_init(fleet_trace *trace, const fleet_plan *plan,
+                                        const fleet_trace_desc *desc, void *device_memory,
+                                        fleet_stream stream);
 /* The same with memory of its own, which fleet_trace_free frees. */
-fleet_status fleet_trace_create(fleet_trace *trace, const fleet_plan *plan,
-                                const fleet_trace_desc *desc, fleet_stream stream);
-void fleet_trace_free(fleet_trace *trace);
+FLEET_API fleet_status fleet_trace_create(fleet_trace *trace, const fleet_plan *plan,
+                                          const fleet_trace_desc *desc, fleet_stream stream);
+FLEET_API void fleet_trace_free(fleet_trace *trace);
 
 FLEET_C_END
 
@@ -660,11 +680,11 @@ FLEET_C_BEGIN
    what belongs to a rank from the coordinate of their task. */
 
 /* Bytes of the region that the kit uses on each rank; 0: a plan for one rank. */
-size_t fleet_peers_bytes(const fleet_plan *plan);
+FLEET_API size_t fleet_peers_bytes(const fleet_plan *plan);
 /* Whether the table fits the plan: ranks, and bases that are aligned and not null. Writes what is wrong with it; text may
    be null. fleet_state_init returns the same, with the text in state->message. */
-fleet_status fleet_peers_check(const fleet_peers *peers, const fleet_plan *plan, char *text,
-                               size_t bytes);
+FLEET_API fleet_status fleet_peers_check(const fleet_peers *peers, const fleet_plan *plan,
+                                         char *text, size_t bytes);
 
 FLEET_C_END
 
@@ -731,7 +751,7 @@ FLEET_DEVICE fleet_status fleet_idle(const fleet_ctx *ctx, const uint32_t *word,
 FLEET_C_BEGIN
 
 /* By any host thread: adds one to the word, and so ends waits of fleet_idle for it, after a few microseconds. */
-void fleet_wake(uint32_t *word);
+FLEET_API void fleet_wake(uint32_t *word);
 
 FLEET_C_END
 
@@ -898,17 +918,19 @@ struct fleeti_host {
     fleet_failure first;            /* the failure whose status this is */
     uint32_t late[FLEET_MAX_PEERS]; /* FLEETI_PEER_LATE of its region then */
     uint32_t pad[FLEETI_EVENT_LINE - 29];
-    /* After it: a fleet_failure per worker and scheduler, the counters of system scope, and the log. */
+    /* After it: a fleet_failure per worker and scheduler, the counters of system scope, and the
+       log. */
 };
 
-/* One launch, as its claim found the state. What became of a launch that opened a run is in what the next one found, or in
-   what the host's words are now. */
+/* One launch, as its claim found the state. What became of a launch that opened a run is in what
+   the next one found, or in what the host's words are now. */
 typedef struct fleeti_log_entry {
     uint32_t claim;  /* 1 + its number among the claims; 0: none */
     uint32_t number; /* of the launch; replays have that of the captured one */
     uint32_t status; /* FLEET_OK: it opened a run; else why the claim refused it */
     uint32_t other;  /* refused: number of the launch that has the state */
-    /* before it: fleeti_host.finished and nonresident, busy less those that claims refused, the epoch */
+    /* before it: fleeti_host.finished and nonresident, busy less those that claims refused, the
+       epoch */
     uint32_t finished, nonresident, met, epoch;
 } fleeti_log_entry;
 #define FLEETI_LOG_ENTRIES 64u
@@ -916,7 +938,8 @@ typedef struct fleeti_log_entry {
 struct fleeti_log {
     fleeti_line busy; /* launches that claims refused as FLEET_ERROR_BUSY */
     fleeti_line open; /* number of the launch that opened the last run */
-    /* by the host alone: what fleet_state_status has returned of fleeti_host.busy, nonresident and poisoned */
+    /* by the host alone: what fleet_state_status has returned of fleeti_host.busy, nonresident and
+       poisoned */
     uint32_t told_busy, told_nonresident, told_poisoned;
     uint32_t pad[FLEETI_EVENT_LINE - 3];
     fleeti_log_entry entries[FLEETI_LOG_ENTRIES];
@@ -4627,7 +4650,8 @@ FLEET_DEVICE void fleeti_set_shapes(fleeti_state *state, const fleet_plan *plan,
         }
 }
 
-/* Writes down a launch that opens a run, or is refused. By one thread; the end of the kernel publishes it. */
+/* Writes down a launch that opens a run, or is refused. By one thread; the end of the kernel
+   publishes it. */
 FLEET_DEVICE void fleeti_log_claim(fleeti_state *state, uint32_t claim, uint32_t number,
                                    fleet_status status)
 {
@@ -4647,8 +4671,8 @@ FLEET_DEVICE void fleeti_log_claim(fleeti_state *state, uint32_t claim, uint32_t
     fleet_store_relaxed_system(&entry->claim, claim + 1);
 }
 
-/* Makes one of the launch's states ready for the run, all but the words of the residency check. Thread 0 gets FLEET_OK if
-   the run may begin, else whether the state is poisoned or aborted. */
+/* Makes one of the launch's states ready for the run, all but the words of the residency check.
+   Thread 0 gets FLEET_OK if the run may begin, else whether the state is poisoned or aborted. */
 FLEET_DEVICE fleet_status fleeti_claim_state(const fleet_run *run, fleeti_state *state,
                                              const fleet_plan *plan, fleeti_trace *trace,
                                              uint32_t bucket)
@@ -4695,8 +4719,8 @@ FLEET_DEVICE fleet_status fleeti_claim_state(const fleet_run *run, fleeti_state 
 }
 
 /* One workgroup, before the run in stream order: counts the launch's workgroups as due and, if no others were, opens
-   the run for them (see >>residency). trace: for the records; null: none. number: of the launch. The end of this
-   kernel publishes its stores to the next one. */
+   the run for them (see >>residency). trace: for the records; null: none. number: of the launch.
+   The end of this kernel publishes its stores to the next one. */
 FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace, uint32_t number)
 {
     fleeti_state *state = run.state, *other = state->config.other;
@@ -5600,8 +5624,8 @@ static fleet_status fleeti_check_trace(fleet_state *s, const fleet_launch_desc *
 #endif
 }
 
-/* A launch that cannot go on has failed, whichever of its workgroups have left: its steps do not count. Only where the CPU
-   simulates the device, whose memory is the host's. */
+/* A launch that cannot go on has failed, whichever of its workgroups have left: its steps do not
+   count. Only where the CPU simulates the device, whose memory is the host's. */
 static void fleeti_note_deadlock(fleet_state *s)
 {
     fleeti_state *state = (fleeti_state *)(void *)s->device;
@@ -6022,7 +6046,8 @@ static void fleeti_put_outcome(fleeti_text *t, const fleet_outcome *o)
         fleeti_put(t, "it was not begun: its call returned an error\n");
 }
 
-/* The first line says what holds for all launches together: FLEET_OK is every step that was asked for. */
+/* The first line says what holds for all launches together: FLEET_OK is every step that was asked
+   for. */
 static void fleeti_put_launches(fleeti_text *t, const fleet_state *s)
 {
     fleet_outcome o;

@@ -20,6 +20,9 @@
 
 /* Outside the guard: the second inclusion brings the implementations. */
 #include "fleet_sched.h"
+#if FLEET_VERSION != 300
+#error "fleet_calibrate.h is of fleet 0.3, fleet.h is not: copy all headers from one version"
+#endif
 
 #ifndef FLEET_CALIBRATE_H
 #define FLEET_CALIBRATE_H
@@ -34,8 +37,9 @@ FLEET_C_BEGIN
    your plans; args is passed on, but none of your tiles is called. Waits for d->stream. Call it
    once for each kernel and device; plans that are built with these costs choose their schedules for
    this device. */
-fleet_status fleet_calibrate(fleet_overheads *costs, const fleet_topology *t,
-                             const fleet_launch_desc *d, fleet_kernel kernel, const void *args);
+FLEET_API fleet_status fleet_calibrate(fleet_overheads *costs, const fleet_topology *t,
+                                       const fleet_launch_desc *d, fleet_kernel kernel,
+                                       const void *args);
 
 FLEET_C_END
 

@@ -32,6 +32,9 @@
 */
 /* Outside the guard: the second inclusion brings the implementations of the headers below. */
 #include "fleet_device.h"
+#if FLEET_VERSION != 300
+#error "fleet_linear.h is of fleet 0.3, fleet.h is not: copy all headers from one version"
+#endif
 
 #ifndef FLEET_LINEAR_H
 #define FLEET_LINEAR_H
@@ -159,7 +162,7 @@ typedef struct fleet_rates {
     X(B200, 7.7, 4500.0, 2250.0, 75.0)
 
 /* A preset. An unknown chip gives zeros, which no linear plan accepts. */
-fleet_rates fleet_rates_preset(fleet_chip chip);
+FLEET_API fleet_rates fleet_rates_preset(fleet_chip chip);
 
 /* One operator, for the planner: [m, n] = [m, k] x [k, n]. */
 typedef struct fleet_linear_desc {
@@ -186,7 +189,7 @@ typedef struct fleet_linear_desc {
 } fleet_linear_desc;
 
 /* The defaults; the caller sets at least m, n and k. */
-fleet_linear_desc fleet_linear_desc_default(void);
+FLEET_API fleet_linear_desc fleet_linear_desc_default(void);
 
 /* How an operator runs, and its predicted costs. Plain data; bytes are per execution.
 
@@ -244,15 +247,15 @@ typedef struct fleet_linear_plan {
    WINDOWED. Errors: FLEET_ERROR_NULL, _ARGUMENT (a field of the descriptor), _TOPOLOGY,
    _TOO_MANY_WORKERS, _TOO_MANY_TASKS; then plan->why names the field, and the rest of the plan
    is 0. */
-fleet_status fleet_linear_choose(const fleet_linear_desc *desc, const fleet_topology *topology,
-                                 fleet_linear_plan *plan);
+FLEET_API fleet_status fleet_linear_choose(const fleet_linear_desc *desc,
+                                           const fleet_topology *topology, fleet_linear_plan *plan);
 
 /* Writes two tables, with a row for each of `count` operators and one for their sum: how they are
    split, and what they cost; then the reasons. eff.FLOP/B is `intensity`, FLOP/B is flops over HBM
    bytes, MB is 2^20 bytes. names: `count` texts; the array, and each text, may be null. Returns as
    snprintf does. */
-size_t fleet_linear_report(const fleet_linear_plan *plans, const char *const *names, uint32_t count,
-                           char *text, size_t bytes);
+FLEET_API size_t fleet_linear_report(const fleet_linear_plan *plans, const char *const *names,
+                                     uint32_t count, char *text, size_t bytes);
 
 /* In tiles. */
 

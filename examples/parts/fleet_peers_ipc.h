@@ -23,6 +23,9 @@
 
 /* Outside the guard: the second inclusion brings the implementations of the headers below. */
 #include "fleet_device.h"
+#if FLEET_VERSION != 300
+#error "fleet_peers_ipc.h is of fleet 0.3, fleet.h is not: copy all headers from one version"
+#endif
 
 #ifndef FLEET_PEERS_IPC_H
 #define FLEET_PEERS_IPC_H
@@ -38,22 +41,22 @@ typedef struct fleet_peers_ipc {
 } fleet_peers_ipc;
 
 /* Makes the GPU of this rank the current one. */
-int fleet_peers_ipc_begin(fleet_peers_ipc *p, const int *argc, char ***argv);
+FLEET_API int fleet_peers_ipc_begin(fleet_peers_ipc *p, const int *argc, char ***argv);
 
 /* Makes a region of so many bytes on each rank, all together, instead of those before. */
-int fleet_peers_ipc_open(fleet_peers_ipc *p, size_t bytes, fleet_peers *peers);
+FLEET_API int fleet_peers_ipc_open(fleet_peers_ipc *p, size_t bytes, fleet_peers *peers);
 
 /* A barrier of the ranks. None waits longer than ten minutes, or for one that has failed. */
-int fleet_peers_ipc_meet(fleet_peers_ipc *p);
+FLEET_API int fleet_peers_ipc_meet(fleet_peers_ipc *p);
 
 /* Such a barrier, where each rank passes a value: 0, or 1 + the first rank whose value is not this
    rank's. */
-int fleet_peers_ipc_compare(fleet_peers_ipc *p, uint64_t value);
+FLEET_API int fleet_peers_ipc_compare(fleet_peers_ipc *p, uint64_t value);
 
 /* This rank has failed, and has said why: the others do not wait for it. */
-void fleet_peers_ipc_fail(fleet_peers_ipc *p, int code);
+FLEET_API void fleet_peers_ipc_fail(fleet_peers_ipc *p, int code);
 
-void fleet_peers_ipc_end(fleet_peers_ipc *p);
+FLEET_API void fleet_peers_ipc_end(fleet_peers_ipc *p);
 
 FLEET_C_END
 #endif /* FLEET_PEERS_IPC_H */

@@ -21,6 +21,9 @@
 
 /* Outside the guard: the second inclusion brings the implementations of the headers below. */
 #include "fleet_device.h"
+#if FLEET_VERSION != 300
+#error "fleet_peers_mpi.h is of fleet 0.3, fleet.h is not: copy all headers from one version"
+#endif
 
 #ifndef FLEET_PEERS_MPI_H
 #define FLEET_PEERS_MPI_H
@@ -38,23 +41,23 @@ typedef struct fleet_peers_mpi {
     MPI_Comm failed; /* the ranks, for fleet_peers_mpi_fail alone */
 } fleet_peers_mpi;
 
-int fleet_peers_mpi_begin(fleet_peers_mpi *p, int *argc, char ***argv);
+FLEET_API int fleet_peers_mpi_begin(fleet_peers_mpi *p, int *argc, char ***argv);
 
 /* Makes a region of so many bytes on each rank, all together, instead of those before. */
-int fleet_peers_mpi_open(fleet_peers_mpi *p, size_t bytes, fleet_peers *peers);
+FLEET_API int fleet_peers_mpi_open(fleet_peers_mpi *p, size_t bytes, fleet_peers *peers);
 
 /* The barrier between making states and launching. */
-int fleet_peers_mpi_meet(fleet_peers_mpi *p);
+FLEET_API int fleet_peers_mpi_meet(fleet_peers_mpi *p);
 
 /* Such a barrier, where each rank passes a value: 0, or 1 + the first rank whose value is not this
    rank's. */
-int fleet_peers_mpi_compare(fleet_peers_mpi *p, uint64_t value);
+FLEET_API int fleet_peers_mpi_compare(fleet_peers_mpi *p, uint64_t value);
 
 /* This rank has failed, and has said why. Returns when all have; ends those that
    have not after 5 s, this one too. */
-void fleet_peers_mpi_fail(fleet_peers_mpi *p, int code);
+FLEET_API void fleet_peers_mpi_fail(fleet_peers_mpi *p, int code);
 
-void fleet_peers_mpi_end(fleet_peers_mpi *p);
+FLEET_API void fleet_peers_mpi_end(fleet_peers_mpi *p);
 
 FLEET_C_END
 #endif /* FLEET_PEERS_MPI_H */

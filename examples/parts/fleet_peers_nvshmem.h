@@ -26,6 +26,9 @@
 
 /* Outside the guard: the second inclusion brings the implementations of the headers below. */
 #include "fleet_device.h"
+#if FLEET_VERSION != 300
+#error "fleet_peers_nvshmem.h is of fleet 0.3, fleet.h is not: copy all headers from one version"
+#endif
 
 #ifndef FLEET_PEERS_NVSHMEM_H
 #define FLEET_PEERS_NVSHMEM_H
@@ -41,15 +44,15 @@ typedef struct fleet_peers_nvshmem {
 } fleet_peers_nvshmem;
 
 /* Makes the GPU of this rank the current one. */
-int fleet_peers_nvshmem_begin(fleet_peers_nvshmem *p, const int *argc, char ***argv);
+FLEET_API int fleet_peers_nvshmem_begin(fleet_peers_nvshmem *p, const int *argc, char ***argv);
 
 /* Makes a region of so many bytes on each rank, all together, once. */
-int fleet_peers_nvshmem_open(fleet_peers_nvshmem *p, size_t bytes, fleet_peers *peers);
+FLEET_API int fleet_peers_nvshmem_open(fleet_peers_nvshmem *p, size_t bytes, fleet_peers *peers);
 
 /* A barrier of the ranks. */
-int fleet_peers_nvshmem_meet(fleet_peers_nvshmem *p);
+FLEET_API int fleet_peers_nvshmem_meet(fleet_peers_nvshmem *p);
 
-void fleet_peers_nvshmem_end(fleet_peers_nvshmem *p);
+FLEET_API void fleet_peers_nvshmem_end(fleet_peers_nvshmem *p);
 
 FLEET_C_END
 #endif /* FLEET_PEERS_NVSHMEM_H */

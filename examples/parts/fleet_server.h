@@ -129,6 +129,9 @@
 
 /* Outside the guard: the second inclusion brings the implementations of the headers below. */
 #include "fleet_sched.h"
+#if FLEET_VERSION != 300
+#error "fleet_server.h is of fleet 0.3, fleet.h is not: copy all headers from one version"
+#endif
 
 #ifndef FLEET_SERVER_H
 #define FLEET_SERVER_H
@@ -234,7 +237,7 @@ typedef struct fleet_server_desc {
 } fleet_server_desc;
 
 FLEET_C_BEGIN
-fleet_server_desc fleet_server_desc_default(void);
+FLEET_API fleet_server_desc fleet_server_desc_default(void);
 typedef struct fleet_table fleet_table; /* device memory */
 typedef struct fleeti_desk fleeti_desk; /* pinned memory */
 
@@ -248,21 +251,21 @@ typedef struct fleet_server {
 } fleet_server;
 
 /* Memory for a server; 0: the descriptor is refused (fleet_server_init). */
-size_t fleet_server_bytes(const fleet_server_desc *desc);
-size_t fleet_server_host_bytes(const fleet_server_desc *desc);
+FLEET_API size_t fleet_server_bytes(const fleet_server_desc *desc);
+FLEET_API size_t fleet_server_host_bytes(const fleet_server_desc *desc);
 /* Makes a server in the caller's memory, which must outlive it: device memory of
    fleet_server_bytes, 256-byte aligned, and pinned memory of fleet_server_host_bytes with its
    device address. It is complete on return. FLEET_ERROR_ARGUMENT: the descriptor is refused, and
    server->field and server->fits say why. */
-fleet_status fleet_server_init(fleet_server *server, const fleet_server_desc *desc,
-                               void *device_memory, void *pinned, void *pinned_device,
-                               fleet_stream stream);
+FLEET_API fleet_status fleet_server_init(fleet_server *server, const fleet_server_desc *desc,
+                                         void *device_memory, void *pinned, void *pinned_device,
+                                         fleet_stream stream);
 /* The same with memory of its own, which fleet_server_free frees. */
-fleet_status fleet_server_create(fleet_server *server, const fleet_server_desc *desc,
-                                 fleet_stream stream);
-void fleet_server_free(fleet_server *server);
+FLEET_API fleet_status fleet_server_create(fleet_server *server, const fleet_server_desc *desc,
+                                           fleet_stream stream);
+FLEET_API void fleet_server_free(fleet_server *server);
 /* Device address of the page tables: that of slot i begins i * *stride pages further on. */
-const uint32_t *fleet_server_page_tables(const fleet_server *server, uint32_t *stride);
+FLEET_API const uint32_t *fleet_server_page_tables(const fleet_server *server, uint32_t *stride);
 
 typedef struct fleet_request {
     fleet_class priority;
@@ -282,8 +285,8 @@ typedef struct fleet_ticket {
 /* FLEET_ERROR_ARGUMENT: the request would never fit. FLEET_ERROR_BUSY: not now, all entries for its
    class are taken. FLEET_ERROR_ABORTED: the server was told to stop, or the launch has ended.
    *ticket is set in any case. */
-fleet_status fleet_server_submit(fleet_server *server, const fleet_request *request,
-                                 fleet_ticket *ticket);
+FLEET_API fleet_status fleet_server_submit(fleet_server *server, const fleet_request *request,
+                                           fleet_ticket *ticket);
 
 typedef enum fleet_event_kind {
     FLEET_EVENT_TOKEN,
@@ -302,22 +305,22 @@ typedef struct fleet_server_event {
 
 /* The next event; 0: there is none. Those of a request come in order, and one thread gets the last
    one. A thread that is suspended, or ends, in this call keeps back its own event alone. */
-uint32_t fleet_server_poll(fleet_server *server, fleet_server_event *event);
+FLEET_API uint32_t fleet_server_poll(fleet_server *server, fleet_server_event *event);
 /* Gives an event's room back. A request with desc.events tokens that were not released pauses; no
    other one does. FLEET_ERROR_ARGUMENT: all that was read has been released. FLEET_ERROR_GONE:
    as below. */
-fleet_status fleet_server_release(fleet_server *server, const fleet_server_event *event);
+FLEET_API fleet_status fleet_server_release(fleet_server *server, const fleet_server_event *event);
 /* Asks for a request's end. FLEET_ERROR_GONE: it has ended, or is another server's. */
-fleet_status fleet_server_cancel(fleet_server *server, uint64_t id);
+FLEET_API fleet_status fleet_server_cancel(fleet_server *server, uint64_t id);
 /* Ends the launch: when all requests have ended (drain 1), or now, and then they are cancelled. */
-void fleet_server_stop(fleet_server *server, uint32_t drain);
+FLEET_API void fleet_server_stop(fleet_server *server, uint32_t drain);
 /* When the launch has ended: fleet_server_poll gives what it has sent, and then a last event for
    each request that has not ended: FLEET_EVENT_FAILED with this status, or FLEET_EVENT_CANCELLED if
    it is FLEET_OK. */
-void fleet_server_ended(fleet_server *server, fleet_status status);
+FLEET_API void fleet_server_ended(fleet_server *server, fleet_status status);
 /* Makes a server ready for the next launch. FLEET_ERROR_BUSY: a request has not ended, or a thread
    is in a call above. */
-fleet_status fleet_server_reset(fleet_server *server, fleet_stream stream);
+FLEET_API fleet_status fleet_server_reset(fleet_server *server, fleet_stream stream);
 
 /* A snapshot of the last boundary; may be read at any time. */
 typedef struct fleet_server_stats {
@@ -329,7 +332,7 @@ typedef struct fleet_server_stats {
        thousandths: mean, largest. */
     uint32_t predicted, error_mean, error_max;
 } fleet_server_stats;
-void fleet_server_stats_read(const fleet_server *server, fleet_server_stats *stats);
+FLEET_API void fleet_server_stats_read(const fleet_server *server, fleet_server_stats *stats);
 
 FLEET_C_END
 
@@ -462,18 +465,18 @@ FLEET_C_BEGIN
 
 /* Bytes of pinned memory. slots: a power of two from 2 to 2^20; message_bytes: a multiple of 4 from
    4 to FLEET_RING_MESSAGE_BYTES. 0: one of them is not. */
-size_t fleet_ring_bytes(uint32_t slots, uint32_t message_bytes);
+FLEET_API size_t fleet_ring_bytes(uint32_t slots, uint32_t message_bytes);
 /* Makes an empty ring in fleet_ring_bytes of pinned memory, 128-byte aligned; device_memory is its
    address on the device (fleet_pinned_alloc). Host threads share *host. Copy *device to device
    memory (fleet_to_device), for the worker that uses it: there it stays valid from launch to
    launch. */
-fleet_status fleet_ring_init(fleet_ring *host, fleet_ring *device, void *memory,
-                             void *device_memory, uint32_t slots, uint32_t message_bytes);
+FLEET_API fleet_status fleet_ring_init(fleet_ring *host, fleet_ring *device, void *memory,
+                                       void *device_memory, uint32_t slots, uint32_t message_bytes);
 /* Any host thread, on a ring to the device. FLEET_ERROR_BUSY: the ring is full. */
-fleet_status fleet_ring_push(fleet_ring *host, const void *message);
+FLEET_API fleet_status fleet_ring_push(fleet_ring *host, const void *message);
 /* Any host thread, on a ring from the device. Returns 1 with the next message, or 0: there is none,
    and *message is undefined. */
-uint32_t fleet_ring_pop(fleet_ring *host, void *message);
+FLEET_API uint32_t fleet_ring_pop(fleet_ring *host, void *message);
 
 FLEET_C_END
 
@@ -558,7 +561,7 @@ FLEET_C_BEGIN
 
 /* For tests and debuggers, on the host: null if every page is in exactly one place and all counts
    agree, else what is wrong. */
-const char *fleet_pages_check(const fleet_pages *p);
+FLEET_API const char *fleet_pages_check(const fleet_pages *p);
 
 FLEET_C_END
 

@@ -23,6 +23,9 @@
 
 /* Outside the guard: the second inclusion brings the implementations. */
 #include "fleet_sched.h"
+#if FLEET_VERSION != 300
+#error "fleet_trace.h is of fleet 0.3, fleet.h is not: copy all headers from one version"
+#endif
 
 #ifndef FLEET_TRACE_H
 #define FLEET_TRACE_H
@@ -86,12 +89,14 @@ typedef struct fleet_trace_log {
    the tasks whose tiles had returned. The plan on the host must outlive the log. Memory comes from
    FLEET_MALLOC; fleet_trace_log_free frees it. FLEET_ERROR_UNSUPPORTED: no worker has run with this
    trace yet, or the kernel was compiled without FLEET_TRACE. */
-fleet_status fleet_trace_read(fleet_trace_log *log, const fleet_trace *trace, fleet_stream stream);
-void fleet_trace_log_free(fleet_trace_log *log);
+FLEET_API fleet_status fleet_trace_read(fleet_trace_log *log, const fleet_trace *trace,
+                                        fleet_stream stream);
+FLEET_API void fleet_trace_log_free(fleet_trace_log *log);
 
 /* Grids whose names agree up to the first dot are of one kind, such as "qkv.0" and "qkv.1". Writes
    the name of a kind (0..log->kinds - 1), and returns, as snprintf does. */
-size_t fleet_trace_kind_name(const fleet_trace_log *log, uint32_t kind, char *text, size_t bytes);
+FLEET_API size_t fleet_trace_kind_name(const fleet_trace_log *log, uint32_t kind, char *text,
+                                       size_t bytes);
 
 /* Both functions show `steps` steps from first_step on; steps 0: the last one that has records.
    They write at most `bytes` bytes with the final 0, and return the length that the whole text has
@@ -107,13 +112,13 @@ size_t fleet_trace_kind_name(const fleet_trace_log *log, uint32_t kind, char *te
                    wait for events
        idle        before the first and after the last task of the worker
    A wavefront-task counts for its share of the worker. */
-size_t fleet_trace_report(const fleet_trace_log *log, uint32_t first_step, uint32_t steps,
-                          char *text, size_t bytes);
+FLEET_API size_t fleet_trace_report(const fleet_trace_log *log, uint32_t first_step, uint32_t steps,
+                                    char *text, size_t bytes);
 /* For Perfetto and chrome://tracing: a process is a chiplet, a thread a worker. The second and
    further waves that run wavefront-tasks have threads of their own. Categories: task, wait,
    notify. */
-size_t fleet_trace_json(const fleet_trace_log *log, uint32_t first_step, uint32_t steps, char *text,
-                        size_t bytes);
+FLEET_API size_t fleet_trace_json(const fleet_trace_log *log, uint32_t first_step, uint32_t steps,
+                                  char *text, size_t bytes);
 
 FLEET_C_END
 

@@ -308,7 +308,8 @@ static void the_size_of_arguments_is_checked(test_run *t)
     fleet_session_close(&s);
 }
 
-/* Arguments that are copied apart stay for all launches that follow; on a GPU these may be replays. */
+/* Arguments that are copied apart stay for all launches that follow; on a GPU these may be replays.
+   */
 static void a_session_launches_again_and_is_captured(test_run *t)
 {
     uint32_t total, i;

@@ -597,7 +597,7 @@ static void check_parameters(test_run *t, const char *name, char *from, char *en
     }
 }
 
-/* Reads the declarations of a header: lines that begin with a type, up to ");". */
+/* Reads the declarations of a header: from FLEET_API up to ";". */
 static void check_header(test_run *t, const char *path, uint32_t *seen)
 {
     FILE *file = fopen(path, "r");
@@ -607,10 +607,9 @@ static void check_header(test_run *t, const char *path, uint32_t *seen)
     text[0] = 0;
     while (fgets(line, sizeof line, file)) {
         char *name, *open, *close;
-        if (text[0] ? 0
-                    : !(line[0] >= 'a' && line[0] <= 'z') && strncmp(line, "FLEET_HOST_DEVICE", 17))
+        if (text[0] ? 0 : strncmp(line, "FLEET_API", 9) && strncmp(line, "FLEET_HOST_DEVICE", 17))
             continue;
-        if (!strncmp(line, "static", 6) || strlen(text) + strlen(line) >= sizeof text) {
+        if (strlen(text) + strlen(line) >= sizeof text) {
             text[0] = 0;
             continue;
         }
@@ -618,7 +617,8 @@ static void check_header(test_run *t, const char *path, uint32_t *seen)
         if (strchr(line, '{') || strstr(line, "/*")) text[0] = 0;
         if (!strchr(line, ';')) continue;
         open = strchr(text, '(');
-        close = strstr(text, ");");
+        close = strstr(text, ")\n"); /* what follows is the linker's name */
+        if (!close) close = strstr(text, ");");
         if (open && close) {
             for (name = open; name > text && name[-1] != ' ' && name[-1] != '*'; name--) {
             }

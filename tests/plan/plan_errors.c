@@ -1390,7 +1390,12 @@ static void images(test_run *t)
     memcpy(other, plan, bytes);
     other->version++;
     CHECK_INT(fleet_plan_check(other, bytes), FLEET_ERROR_IMAGE_VERSION);
+    CHECK_INT(fleet_plan_version(other, bytes), FLEET_VERSION + 1);
+    CHECK_INT(fleet_plan_version(plan, bytes), FLEET_VERSION);
+    CHECK_INT(fleet_plan_version(plan, 11), 0);
+    CHECK_INT(fleet_plan_version(NULL, bytes), 0);
     other->magic ^= 1;
+    CHECK_INT(fleet_plan_version(other, bytes), 0);
     CHECK_INT(fleet_plan_check(other, bytes), FLEET_ERROR_IMAGE_MAGIC);
     memcpy(other, plan, bytes);
     other->header_bytes += 8;
