@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Configures and builds README.md's CMake project with its smallest program, for the CPU, and runs it; for CUDA where nvcc
-# is, and for HIP where a native hipcc is. Prints lines as test programs do; products go to $OUT.
+# is, and for HIP where a native hipcc is; for the CPU also with the kit from its own tree by FetchContent, and as one file.
+# Prints lines as test programs do; products go to $OUT.
 set -eu
 cd "$(dirname "$0")/.."
 out=${OUT:?}
@@ -19,23 +20,37 @@ mkdir -p "$out/app/src" "$out/app/third_party/fleet"
 block cmake add_executable >"$out/app/CMakeLists.txt"
 block c 'int main(' >"$out/app/src/megakernel.c"
 [ -s "$out/app/CMakeLists.txt" ] && [ -s "$out/app/src/megakernel.c" ]
-cp fleet.h fleet_device.h fleet_sched.h "$out/app/third_party/fleet"
+cp fleet.h fleet_device.h fleet_sched.h examples/cmake/fleet.cmake "$out/app/third_party/fleet"
 [ -z "${STB_DS:-}" ] || cp "$STB_DS" "$out/app/third_party/fleet"
 
-built() { # LANGUAGE
+# The same project with the kit from its tree, and with the one file that amalgamate.sh writes.
+rm -rf "$out/fetched" "$out/single"
+cp -r "$out/app" "$out/fetched"
+rm -r "$out/fetched/third_party"
+sed -i 's|^include(third_party.*|include(FetchContent)\nFetchContent_Declare(fleet GIT_REPOSITORY none)\nFetchContent_MakeAvailable(fleet)\ninclude(${fleet_SOURCE_DIR}/examples/cmake/fleet.cmake)|' \
+    "$out/fetched/CMakeLists.txt"
+cp -r "$out/app" "$out/single"
+rm "$out/single/third_party/fleet/"*.h
+sed -i 's/fleet_sched.h/fleet_all.h/' "$out/single/src/megakernel.c"
+./amalgamate.sh "$out/single/third_party/fleet/fleet_all.h" >/dev/null
+
+built() { # NAME [PROJECT [LANGUAGE]]
     rm -rf "${out:?}/$1"
-    if (cd "$out" && cmake -S app -B "$1" -DCMAKE_BUILD_TYPE=Release "-DFLEET_LANGUAGE=$1" && cmake --build "$1") >"$out/$1.log" 2>&1; then
+    if (cd "$out" && cmake -S "${2:-app}" -B "$1" -DCMAKE_BUILD_TYPE=Release "-DFLEET_LANGUAGE=${3:-$1}" "-DFETCHCONTENT_SOURCE_DIR_FLEET=$top" \
+        ${STB_DS:+"-DFLEET_STB_DS=$(dirname "$STB_DS")"} && cmake --build "$1") >"$out/$1.log" 2>&1; then
         return 0
     fi
     tail -n 20 "$out/$1.log"
     echo "FAIL $1: does not build ($top/$out/$1.log)"
     return 1
 }
-run() { # LANGUAGE
+run() { # NAME
     if "$out/$1/app"; then echo "pass $1"; else echo "FAIL $1: ended with status $?"; fi
 }
 
 ! built C || run C
+! built C_fetched fetched C || run C_fetched
+! built C_single single C || run C_single
 PATH=$PATH:/usr/local/cuda/bin:/opt/rocm/bin
 if ! command -v nvcc >/dev/null; then
     echo "skip CUDA: needs nvcc"

@@ -697,7 +697,7 @@ def readme(t: Table) -> None:
     t.check("pages", ["python3", "-B", "tests/pages.py"], roots=["tests/pages.py"], also=[*pages, *files(".pages/*")])
     out, sources = "tests/build/readme", ["README.md", *HEADERS]
     t.program("cmake", ["bash", "tests/cmake.sh"], env={"OUT": f"{out}/cmake"}, tools=["g++", "cmake", "make"],
-              roots=["tests/cmake.sh"], also=sources, limit=600)
+              roots=["tests/cmake.sh", "examples/cmake/fleet.cmake", "amalgamate.sh"], also=sources, limit=600)
     for n, block in enumerate(re.findall(r"^```c\n(.*?)^```", text_of("README.md"), re.M | re.S), 1):
         if block.startswith("/* fragment */\n"):
             continue
