@@ -16,6 +16,7 @@ CUDA = r"""
 #include "fleet_sched.h"
 
 #include <ATen/cuda/CUDAContext.h>
+#include <memory>
 #include <torch/types.h>
 
 #define COLUMNS 64 /* of a task */
@@ -54,8 +55,8 @@ FLEET_MEGAKERNEL(mlp, MLP_TILES, 256)
 /* Owns all that launches need but x, w1, w2 and y, whose memory must stay. */
 typedef struct bound_mlp {
     fleet_session session;
-    void *args;
     torch::Tensor h;
+    ~bound_mlp() { fleet_session_close(&session); }
 } bound_mlp;
 
 static void check(fleet_status status)
@@ -66,7 +67,7 @@ static void check(fleet_status status)
 int64_t mlp_open(torch::Tensor x, torch::Tensor w1, torch::Tensor w2, torch::Tensor y)
 {
     const int64_t hidden = w1.size(1), out = w2.size(1);
-    bound_mlp *m = new bound_mlp();
+    std::unique_ptr<bound_mlp> m(new bound_mlp()); /* closed where a check below throws */
     fleet_graph *g = fleet_graph_create(NULL);
     fleet_grid ups = fleet_call_device(g, "up", mlp_up, fleet_shape1_of((hidden + COLUMNS - 1) / COLUMNS), 0);
     fleet_grid downs = fleet_call_device(g, "down", mlp_down, fleet_shape1_of((out + COLUMNS - 1) / COLUMNS), 0);
@@ -84,10 +85,8 @@ int64_t mlp_open(torch::Tensor x, torch::Tensor w1, torch::Tensor w2, torch::Ten
     args.h = m->h.data_ptr<float>(), args.y = y.data_ptr<float>();
     args.rows = (int32_t)x.size(0), args.in = (int32_t)x.size(1);
     args.hidden = (int32_t)hidden, args.out = (int32_t)out;
-    m->args = fleet_session_alloc(&m->session, sizeof args);
-    check(m->session.failure);
-    check(fleet_to_device(m->args, &args, sizeof args, desc.launch.stream));
-    return (int64_t)(uintptr_t)m;
+    check(fleet_session_args(&m->session, &args, sizeof args));
+    return (int64_t)(uintptr_t)m.release();
 }
 
 /* Only enqueues, so that it can be captured. */
@@ -96,7 +95,7 @@ void mlp_launch(int64_t handle)
     bound_mlp *m = (bound_mlp *)(uintptr_t)handle;
     fleet_launch_desc launch = m->session.launch;
     launch.stream = at::cuda::getCurrentCUDAStream();
-    check(fleet_launch(&m->session.state, &launch, FLEET_KERNEL_OF(mlp_kernel), m->args));
+    check(fleet_launch(&m->session.state, &launch, FLEET_KERNEL_OF(mlp_kernel), m->session.args));
 }
 
 void mlp_wait(int64_t handle)
@@ -106,9 +105,7 @@ void mlp_wait(int64_t handle)
 
 void mlp_close(int64_t handle)
 {
-    bound_mlp *m = (bound_mlp *)(uintptr_t)handle;
-    fleet_session_close(&m->session);
-    delete m;
+    delete (bound_mlp *)(uintptr_t)handle;
 }
 """
 

@@ -36,6 +36,7 @@
 #define REACTIVE 10
 #define JOBS (PROACTIVE + REACTIVE)
 #define LONGEST 128 /* prompt and tokens */
+#define MOST_PROMPTS 5000
 /* 1: one chiplet may be divided into several that share its L2. An AMD GPU finds chiplets by the hardware's numbers. */
 #if defined(FLEET_HIP)
 #define VIRTUAL_CHIPLETS 0
@@ -48,7 +49,7 @@ typedef struct serving { /* what every tile sees; an element for each layer */
     uint32_t *cells; /* [LAYERS][PAGES][PAGE_TOKENS]: what each position leaves in each layer */
     /* activations: decode rows, and the chunk of each class, which may be stopped between two layers */
     uint32_t *x;      /* [DECODE_ROWS + 2 * CHUNK_ROWS] */
-    uint32_t *helped; /* tiles of prompts that pool 1 has run */
+    uint32_t *helped; /* tiles of prompts that pool 1 has run; in host memory */
     uint32_t layer;
     uint32_t pool, pools;
     uint32_t workers; /* of the pool */
@@ -102,7 +103,7 @@ FLEET_TILE(shared, serving)
     FLEET_UNUSED(at);
     while (fleet_share_next(&ctx, args->table, &share)) {
         run_row(&ctx, args, 0, share.step, share.tile, share.layer);
-        if (ctx.thread == 0 && args->pool == 1) fleet_add_relaxed_device(args->helped, 1);
+        if (ctx.thread == 0 && args->pool == 1) fleet_add_relaxed_system(args->helped, 1);
     }
     return share.status;
 }
@@ -214,7 +215,8 @@ typedef struct program {
     fleet_image image;
     fleet_state state;
     fleet_status status;  /* of the launch */
-    job jobs[JOBS];       /* the proactive ones first */
+    job jobs[JOBS + 1];   /* the proactive ones first; the last one is for help */
+    uint32_t *helped;     /* the host's address of args->helped */
     pthread_mutex_t lock; /* of the jobs */
 } program;
 
@@ -326,6 +328,29 @@ static uint32_t is_right(const job *j)
            (j->ended == 1 + FLEET_EVENT_FINISHED && n == j->max_tokens);
 }
 
+static void fill(job *j, uint32_t of, fleet_class priority, uint32_t prompt_tokens, uint32_t max)
+{
+    memset(j, 0, sizeof *j);
+    j->priority = priority, j->prompt_tokens = prompt_tokens, j->max_tokens = max;
+    for (uint32_t k = 0; k < prompt_tokens; k++) j->prompt[k] = mix(of + 1, k) % 1000;
+}
+
+/* With nothing to decode: long prompts, one after another, until pool 1 has helped with one. It
+   does when it finds a layer that pool 0 has not finished. Returns how many were wrong, or 1 if it
+   never helps. */
+static uint32_t wait_for_help(program *p)
+{
+    job *j = &p->jobs[JOBS];
+    uint32_t n = 0, wrong = 0;
+    while (n < MOST_PROMPTS && !wrong && (!n || !__atomic_load_n(p->helped, __ATOMIC_ACQUIRE))) {
+        fill(j, JOBS + n++, FLEET_PROACTIVE, LONGEST - 1, 1);
+        submit(p, j);
+        while (!take_event(p)) continue;
+        wrong += !is_right(j);
+    }
+    return wrong + !__atomic_load_n(p->helped, __ATOMIC_ACQUIRE);
+}
+
 /* Splits the device: a quarter of its chiplets decodes, or of a single chiplet's workers. 0: it cannot be split. */
 static uint32_t split(fleet_topology pools[2])
 {
@@ -370,7 +395,8 @@ static int serve(program *p, uint32_t pools)
     fleet_topology parts[2];
     fleet_graph *g;
     pthread_t threads[3];
-    uint32_t ended = 0, wrong = 0, cancelled = 0, tokens = 0, helped = 0;
+    uint32_t ended = 0, wrong = 0, cancelled = 0, tokens = 0;
+    void *helped, *helped_device;
 
     memset(p, 0, sizeof *p);
     d.requests = 16;
@@ -397,8 +423,9 @@ static int serve(program *p, uint32_t pools)
     p->args[0].table = p->server.table;
     p->args[0].cells = (uint32_t *)fleet_session_alloc(&p->s, LAYERS * PAGES * PAGE_TOKENS * 4);
     p->args[0].x = (uint32_t *)fleet_session_alloc(&p->s, (DECODE_ROWS + 2 * CHUNK_ROWS) * 4);
-    p->args[0].helped = (uint32_t *)fleet_session_alloc(&p->s, 4);
-    check("clear", fleet_device_clear(p->args[0].helped, 4, NULL));
+    check("pinned", fleet_pinned_alloc(&helped, &helped_device, sizeof *p->helped));
+    p->helped = (uint32_t *)helped, p->args[0].helped = (uint32_t *)helped_device;
+    *p->helped = 0;
     for (uint32_t i = 0; i < 2 * LAYERS; i++) {
         p->args[i] = p->args[0];
         p->args[i].layer = i % LAYERS, p->args[i].pool = i / LAYERS, p->args[i].pools = pools;
@@ -412,13 +439,11 @@ static int serve(program *p, uint32_t pools)
     printf("refused: %s of a prompt of 100 tokens is at most %u\n", ticket.field, ticket.fits);
 
     /* Long background jobs, and short ones that someone waits for. */
-    for (uint32_t i = 0; i < JOBS; i++) {
-        job *j = &p->jobs[i];
-        j->priority = i < PROACTIVE ? FLEET_PROACTIVE : FLEET_REACTIVE;
-        j->prompt_tokens = i < PROACTIVE ? 60 + i * 3 : 5 + i;
-        j->max_tokens = i < PROACTIVE ? 25 : 6;
-        for (uint32_t k = 0; k < j->prompt_tokens; k++) j->prompt[k] = mix(i + 1, k) % 1000;
-    }
+    for (uint32_t i = 0; i < JOBS; i++)
+        if (i < PROACTIVE)
+            fill(&p->jobs[i], i, FLEET_PROACTIVE, 60 + i * 3, 25);
+        else
+            fill(&p->jobs[i], i, FLEET_REACTIVE, 5 + i, 6);
     pthread_mutex_init(&p->lock, NULL);
     if (pthread_create(&threads[0], NULL, launch, p) ||
         pthread_create(&threads[1], NULL, submit_proactive, p) ||
@@ -427,6 +452,7 @@ static int serve(program *p, uint32_t pools)
     while (ended < JOBS) ended += take_event(p);
     pthread_join(threads[1], NULL);
     pthread_join(threads[2], NULL);
+    if (pools == 2) wrong = wait_for_help(p);
     fleet_server_stop(&p->server, 1);
     pthread_join(threads[0], NULL);
     check("launch", p->status);
@@ -445,13 +471,14 @@ static int serve(program *p, uint32_t pools)
     else
         printf("ok: %u requests of two classes yielded %u tokens in one launch; %u cancelled\n",
                JOBS, tokens, cancelled);
-    check("helped", fleet_to_host(&helped, p->args[0].helped, 4, NULL));
-    if (pools == 2) printf("the decoding pool helped with %u rows of prompts in a layer\n", helped);
+    if (pools == 2)
+        printf("the decoding pool helped with %u rows of prompts in a layer\n", *p->helped);
     fleet_session_close(&p->s);
     fleet_state_free(&p->state);
     fleet_image_free(&p->image);
     fleet_plan_free(p->plan);
     fleet_server_free(&p->server);
+    fleet_pinned_free(helped);
     fleet_graph_destroy(g);
     return wrong != 0;
 }

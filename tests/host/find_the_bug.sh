@@ -14,6 +14,17 @@ else
     echo "FAIL runs: $(tail -n 1 "$OUT/find_the_bug.log")"
 fi
 
+# The same from two sources, one of which has the implementation alone.
+sed '/^#define FLEET_IMPLEMENTATION/d' $source >"$OUT/kernels.c"
+printf '#define FLEET_IMPLEMENTATION\n#include "fleet_sched.h"\n' >"$OUT/implementation.c"
+# shellcheck disable=SC2086
+if examples/tools/memory_model.sh -std=c11 ${MODEL_FLAGS:-} -I. "$OUT/kernels.c" "$OUT/implementation.c" -o "$OUT/two_sources" &&
+    "$OUT/two_sources" >"$OUT/two_sources.log" 2>&1 && grep -q '^ok:' "$OUT/two_sources.log"; then
+    echo "pass two sources"
+else
+    echo "FAIL two sources: they do not compile or run"
+fi
+
 line() { grep -n "/\* $1 \*/" $source | cut -d: -f1; }
 # expect KERNEL KIND WHY: the first report of this kernel.
 expect() {
