@@ -139,6 +139,7 @@ FLEET_DEVICE fleet_status fleet_finish(const fleet_ctx *ctx);
    write to that element: it may be copied before the task's events are complete. All threads of the group run the
    tile. A status other than FLEET_OK from any thread ends the run. For barriers use fleet_barrier(&ctx). */
 #define FLEET_TILE(name, args_type)                                                                \
+    typedef const args_type *fleeti_args_named_##name;                                             \
     FLEET_DEVICE fleet_status fleeti_body_named_##name(FLEETI_TILE_PARAMETERS(args_type));         \
     FLEET_DEVICE fleet_status fleeti_tile_named_##name(const fleet_ctx ctx, const args_type *args) \
     {                                                                                              \
@@ -154,9 +155,15 @@ FLEET_DEVICE fleet_status fleet_finish(const fleet_ctx *ctx);
 
 /* ---- dispatch ---- */
 
-/* FLEET_DISPATCH(set, LIST) makes a set of tile functions: LIST(TILE, P) is TILE(P, name) for each of them, in any
-   order. It defines the tile numbers set_name for fleet_call_device, and the one place where each tile is called.
-   The type `set` is that of the tiles' arguments. */
+/* FLEET_DISPATCH(set, LIST) makes a set of tile functions: LIST(TILE, P) is TILE(P, name) for each
+   of them, in any order. It defines the tile numbers set_name for fleet_call_device, and the one
+   place where each tile is called. The type `set` is that of the tiles' arguments. A tile may have
+   a struct of its own, which is a member of `set`, or an anonymous union's:
+       typedef struct mlp { up_args up; down_args down; } mlp;
+       FLEET_TILE(up, up_args) { ... }
+       #define MLP_TILES(TILE, P) TILE(P, up, up) TILE(P, down, down)
+   is TILE(P, name, member). A tile of another type does not compile; so for prefetches and
+   producers, whose lists name the member again. */
 #define FLEET_DISPATCH(set, LIST)                                                                  \
     FLEETI_DISPATCH(set, LIST)                                                                     \
     FLEETI_NO_PREFETCH(set)                                                                        \
@@ -4468,10 +4475,37 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
 /* ---- loop macros ---- */
 
 /* Private parts of the macros above. */
-#define FLEETI_TILE_ENUM(set, name) set##_##name,
-#define FLEETI_TILE_CASE(set, name)                                                                \
-    case set##_##name:                                                                             \
-        return fleeti_tile_named_##name(fleeti_c, fleeti_a);
+/* An entry of a list is (set, name) or (set, name, member), and name may be that of a macro, which
+   only pasting leaves alone: x##__VA_ARGS__ is xname, or xname and member. */
+#define FLEETI_FIRST(first, ...) first
+#define FLEETI_TILE_ENUM(set, ...) FLEETI_FIRST(set##_##__VA_ARGS__, ~),
+#define FLEETI_PICK(number, a, b, c, chosen, ...) chosen
+#define FLEETI_WHOLE_ARGS(number, function) fleeti_a
+#define FLEETI_MEMBER_ARGS(number, member, function, again) &fleeti_a->member
+/* What a function of the tile gets. */
+#define FLEETI_ARGS_FOR(...)                                                                       \
+    FLEETI_PICK(__VA_ARGS__, FLEETI_MEMBER_ARGS, ~, FLEETI_WHOLE_ARGS, ~)(__VA_ARGS__)
+#define FLEETI_NUMBER_FOR(...) FLEETI_FIRST(__VA_ARGS__, ~)
+#define FLEETI_FUNCTION_FOR(...)                                                                   \
+    FLEETI_PICK(__VA_ARGS__, FLEETI_THIRD, ~, FLEETI_SECOND, ~)(__VA_ARGS__)
+#define FLEETI_SECOND(number, function) function
+#define FLEETI_THIRD(number, member, function, again) function
+#if defined(__cplusplus)
+#define FLEETI_CHECK_ARGS(...) /* a wrong type is an error in any case */
+#else
+#define FLEETI_CHECK_ARGS(...) FLEETI_CHECK_ARGS_OF(__VA_ARGS__)
+#define FLEETI_CHECK_ARGS_OF(type, ...)                                                            \
+    _Static_assert(_Generic((__VA_ARGS__), type : 1, default : 0),                                 \
+                   #type ": the struct of this FLEET_TILE is neither the set's nor that of the "   \
+                         "member that the list names");
+#endif
+#define FLEETI_TILE_CASE(set, ...)                                                                 \
+    case FLEETI_NUMBER_FOR(set##_##__VA_ARGS__): {                                                 \
+        FLEETI_CHECK_ARGS(FLEETI_FIRST(fleeti_args_named_##__VA_ARGS__, ~),                        \
+                          FLEETI_ARGS_FOR(set##_##__VA_ARGS__, fleeti_tile_named_##__VA_ARGS__))   \
+        return FLEETI_FUNCTION_FOR(set##_##__VA_ARGS__, fleeti_tile_named_##__VA_ARGS__)(          \
+            fleeti_c, FLEETI_ARGS_FOR(set##_##__VA_ARGS__, fleeti_tile_named_##__VA_ARGS__));      \
+    }
 #define FLEETI_DISPATCH(set, LIST)                                                                 \
     enum { LIST(FLEETI_TILE_ENUM, set) fleeti_set_##set##_tiles };                                 \
     FLEET_DEVICE fleet_status fleeti_set_##set##_dispatch(                                         \
@@ -4522,14 +4556,18 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
         }                                                                                          \
     }
 
-#define FLEETI_PREFETCH_CASE(set, name)                                                            \
-    case set##_##name:                                                                             \
-        fleeti_prefetch_named_##name(fleeti_c, fleeti_a, fleeti_c.at);                             \
+#define FLEETI_PREFETCH_CASE(set, ...)                                                             \
+    case FLEETI_NUMBER_FOR(set##_##__VA_ARGS__):                                                   \
+        FLEETI_FUNCTION_FOR(set##_##__VA_ARGS__, fleeti_prefetch_named_##__VA_ARGS__)              \
+        (fleeti_c, FLEETI_ARGS_FOR(set##_##__VA_ARGS__, fleeti_prefetch_named_##__VA_ARGS__),      \
+         fleeti_c.at);                                                                             \
         return 1;
 
-#define FLEETI_PIPELINE_CASE(set, name)                                                            \
-    case set##_##name:                                                                             \
-        fleeti_producer_named_##name(fleeti_c, fleeti_a, fleeti_c.at, fleeti_s);                   \
+#define FLEETI_PIPELINE_CASE(set, ...)                                                             \
+    case FLEETI_NUMBER_FOR(set##_##__VA_ARGS__):                                                   \
+        FLEETI_FUNCTION_FOR(set##_##__VA_ARGS__, fleeti_producer_named_##__VA_ARGS__)              \
+        (fleeti_c, FLEETI_ARGS_FOR(set##_##__VA_ARGS__, fleeti_producer_named_##__VA_ARGS__),      \
+         fleeti_c.at, fleeti_s);                                                                   \
         break;
 
 /* The arguments of the task in hand. */

@@ -88,6 +88,48 @@ FLEET_KERNEL(odd_kernel, odd, 64)
     FLEET_WORKER_LOOP(odd);
 }
 
+/* Tiles with structs of their own, which are members of the set's: in a struct or in a union. */
+typedef struct first_args {
+    uint32_t *to, add;
+} first_args;
+typedef struct second_args {
+    uint32_t times;
+    uint32_t *from, *to;
+} second_args;
+typedef struct own {
+    first_args first;
+    union {
+        second_args second;
+        uint32_t *third;
+    } u;
+} own;
+FLEET_TILE(first, first_args)
+{
+    if (ctx.thread == 0) args->to[at[0]] = (uint32_t)at[0] + args->add;
+    return FLEET_OK;
+}
+FLEET_TILE(second, second_args)
+{
+    if (ctx.thread == 0) args->to[at[0]] = args->times * args->from[at[0]] + ctx.prefetched;
+    return FLEET_OK;
+}
+FLEET_PREFETCH(second, second_args)
+{
+    FLEET_UNUSED(args->times);
+}
+FLEET_TILE(all_of_it, own)
+{
+    if (ctx.thread == 0) args->u.second.to[at[0]] += args->first.to[at[0]];
+    return FLEET_OK;
+}
+#define OWN_TILES(TILE, P) TILE(P, first, first) TILE(P, second, u.second) TILE(P, all_of_it)
+#define OWN_PREFETCHES(TILE, P) TILE(P, second, u.second)
+FLEET_DISPATCH_WITH_PREFETCH(own, OWN_TILES, OWN_PREFETCHES)
+FLEET_KERNEL(own_kernel, own, 64)
+{
+    FLEET_WORKER_LOOP(own);
+}
+
 FLEET_GLOBAL(64) void ordinary(uint32_t *word)
 {
     *word = 1;
@@ -417,6 +459,40 @@ static void tiles_may_have_any_name(test_run *t)
     fleet_graph_destroy(g);
 }
 
+static void run_own(test_run *t, const setting *setting, void *unused)
+{
+    const fleet_session_desc d = desc_of(setting);
+    const fleet_shape shape = fleet_shape1_of(7);
+    fleet_graph *g = fleet_graph_create(NULL);
+    const fleet_grid a = fleet_call_device(g, "first", own_first, shape, 0);
+    const fleet_grid b = fleet_call_device(g, "second", own_second, shape, 0);
+    const fleet_grid c = fleet_call_device(g, "all", own_all_of_it, shape, 0);
+    uint32_t got[14];
+    fleet_session s;
+    own args;
+    (void)unused;
+    memset(&args, 0, sizeof args);
+    fleet_after(g, b, a);
+    fleet_after(g, c, b);
+    CHECK_STATUS(fleet_session_open(&s, g, &d, FLEET_KERNEL_OF(own_kernel)), FLEET_OK);
+    fleet_graph_destroy(g);
+    args.first.to = args.u.second.from = (uint32_t *)fleet_session_alloc(&s, sizeof got);
+    args.first.add = 100;
+    args.u.second.to = args.first.to + 7, args.u.second.times = 10;
+    CHECK_STATUS(fleet_session_run(&s, &args, sizeof args), FLEET_OK);
+    CHECK_STATUS(fleet_session_wait(&s), FLEET_OK);
+    CHECK_STATUS(fleet_to_host(got, args.first.to, sizeof got, s.launch.stream), FLEET_OK);
+    for (uint32_t i = 0; i < 7; i++) {
+        CHECK_INT(got[i], 100 + i);
+        CHECK(got[7 + i] == 11 * (100 + i) || got[7 + i] == 11 * (100 + i) + 1);
+    }
+    fleet_session_close(&s);
+}
+static void a_tile_may_have_a_struct_of_its_own(test_run *t)
+{
+    in_settings(t, 3, run_own, NULL);
+}
+
 static void tiles_that_the_kernel_lacks_are_refused(test_run *t)
 {
     char text[1024];
@@ -444,6 +520,7 @@ static void all(test_run *t)
     TEST(a_session_launches_again_and_is_captured);
     TEST(a_session_may_be_moved);
     TEST(tiles_may_have_any_name);
+    TEST(a_tile_may_have_a_struct_of_its_own);
     TEST(tiles_that_the_kernel_lacks_are_refused);
 }
 TEST_MAIN(all)

@@ -28,6 +28,29 @@ mixed fleet_device.h fleet.h
 mixed fleet_sched.h fleet_device.h
 for part in calibrate linear server trace; do mixed "fleet_$part.h" fleet.h; done
 
+# ---- a tile with another struct ----
+
+cat >"$OUT/structs.c" <<'END'
+#include "fleet_sched.h"
+typedef struct a_args { float *x; } a_args;
+typedef struct b_args { float *x; } b_args;
+typedef struct set { a_args a; b_args b; } set;
+FLEET_TILE(first, a_args) { return args->x ? FLEET_OK : FLEET_ERROR_NULL; }
+#define SET_TILES(TILE, P) TILE(P, first MEMBER)
+FLEET_MEGAKERNEL(set, SET_TILES, 64)
+END
+structs() { # NAME COMMAND...: the right member compiles, another one and none do not, without warnings switched on
+    local why='' text member
+    "${@:2}" -fsyntax-only -I. "-DMEMBER=,a" "$OUT/structs.c" >/dev/null 2>&1 || why="the right struct does not compile"
+    for member in ,b ''; do
+        text=$("${@:2}" -fsyntax-only -I. "-DMEMBER=$member" "$OUT/structs.c" 2>&1) && why=${why:-"another struct compiles"}
+        grep -q 'error.*\(args_named_first\|tile_named_first\|a_args\)' <<<"$text" || why=${why:-"the error names no tile"}
+    done
+    verdict "$1" "$why"
+}
+structs "a tile of another struct is an error in C" gcc -std=c11
+structs "a tile of another struct is an error in C++" g++ -x c++ -std=c++17
+
 # ---- what the linker says ----
 
 cat >"$OUT/user.c" <<'END'
