@@ -411,7 +411,10 @@ FLEET_API void fleeti_grid_cost(fleet_graph *g, fleet_grid grid, uint64_t mean_n
 /* One axis of the target as a function of the task's coordinate c. With v = offset + sum of stride[k] * c[k], the
    axis takes every value from floor(v / div) to floor((v + width - 1) / div). If limit is set, v + width is cut at
    limit first: the last tile may be partial, and a task that begins at or after the limit reaches nothing. If clipped
-   is set, v is cut at lower too, and both limits count whatever their values are. */
+   is set, v is cut at lower too, and both limits count whatever their values are. Before all that,
+   v is taken modulo `modulo` (to 0 .. modulo - 1, also below 0) if that is set, and then some of
+   its bits are flipped: v ^ flip, or v ^ (flip << (c[flip_axis - 1] + flip_shift)) where flip_axis
+   is set. Width must be 1 then. */
 typedef struct fleet_axis_map {
     int64_t stride[FLEET_MAX_RANK];
     int64_t offset;
@@ -421,6 +424,10 @@ typedef struct fleet_axis_map {
     uint32_t every;   /* 1: every value of the axis; the other fields are ignored */
     uint32_t clipped; /* 1: only units in [lower, limit) count */
     fleet_dim lower;  /* first unit, if clipped */
+    fleet_dim modulo; /* constant 0: none */
+    int64_t flip;     /* bits; 0: none */
+    uint32_t flip_axis;
+    int32_t flip_shift;
 } fleet_axis_map;
 
 typedef struct fleet_map {
@@ -445,6 +452,20 @@ FLEET_API fleet_axis_map fleet_axis_retile(uint32_t task_axis, int64_t from, int
        fleet_in_edge_map(g, grid, done, fleet_map3(before, up, fleet_axis(2, 1, 0, 1)));      and so on */
 FLEET_API fleet_axis_map fleet_axis_clipped(uint32_t task_axis, int64_t stride, int64_t offset,
                                             int64_t div, fleet_dim lo, fleet_dim hi);
+/* fleet_axis whose value before the division is taken modulo `modulo`, for periodic borders: "i -
+   1, and n - 1 for i = 0" is fleet_axis_periodic(0, 1, -1, 1, n). In an einsum string "[i-1]",
+   modulo the extent of the event tensor's axis. A modulus with a symbol that is bound at launch is
+   refused. */
+FLEET_API fleet_axis_map fleet_axis_periodic(uint32_t task_axis, int64_t stride, int64_t offset,
+                                             int64_t div, fleet_dim modulo);
+/* c[task_axis] ^ mask; in an einsum string "[i^4]". mask: at least 0. */
+FLEET_API fleet_axis_map fleet_axis_xor(uint32_t task_axis, int64_t mask);
+/* The partner in a butterfly whose stages are a task axis: c[task_axis] ^ (1 << (c[stage_axis] +
+   shift)), and c[task_axis] itself where the exponent is below 0. Stage s of a sort or an FFT of
+   2^k values, which reads what stage s - 1 left, waits for done[s - 1, i] and done[s - 1, i ^ 1 <<
+   s]. */
+FLEET_API fleet_axis_map fleet_axis_butterfly(uint32_t task_axis, uint32_t stage_axis,
+                                              int32_t shift);
 FLEET_API fleet_axis_map fleet_axis_all(void);
 FLEET_API fleet_map fleet_map0(void); /* no axis: one event for all tasks */
 FLEET_API fleet_map fleet_map1(fleet_axis_map a);
@@ -455,8 +476,9 @@ FLEET_API fleet_map fleet_map_append(fleet_map m, fleet_axis_map a);
 
 /* Adds an edge by an einsum string: the tasks of the grid notify (out) or wait for (in) elements of the event tensor.
    On the left of "->" stands a letter for each axis of the grid, on the right a letter for each axis of the event
-   tensor. A letter that is only on the right stands for every value of its axis. An empty right side is the single
-   element of a tensor without axes. Spaces are ignored. */
+   tensor, or in brackets a letter of the left with "+3", "-1" (periodic) or "^4" (bits flipped). A
+   letter that is only on the right stands for every value of its axis. An empty right side is the
+   single element of a tensor without axes. Spaces are ignored. */
 FLEET_API void fleeti_out_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event,
                                const char *einsum, const char *site);
 #define fleet_out_edge(g, grid, event, einsum) fleeti_out_edge(g, grid, event, einsum, FLEETI_HERE)
@@ -1477,6 +1499,30 @@ fleet_axis_map fleet_axis_clipped(uint32_t task_axis, int64_t stride, int64_t of
     return a;
 }
 
+fleet_axis_map fleet_axis_periodic(uint32_t task_axis, int64_t stride, int64_t offset, int64_t div,
+                                   fleet_dim modulo)
+{
+    fleet_axis_map a = fleet_axis(task_axis, stride, offset, div);
+    a.modulo = modulo;
+    return a;
+}
+
+fleet_axis_map fleet_axis_xor(uint32_t task_axis, int64_t mask)
+{
+    fleet_axis_map a = fleet_axis(task_axis, 1, 0, 1);
+    a.flip = mask;
+    return a;
+}
+
+fleet_axis_map fleet_axis_butterfly(uint32_t task_axis, uint32_t stage_axis, int32_t shift)
+{
+    fleet_axis_map a = fleet_axis_xor(task_axis, 1);
+    if (stage_axis >= FLEET_MAX_RANK) a.width = 0;
+    a.flip_axis = stage_axis + 1;
+    a.flip_shift = shift;
+    return a;
+}
+
 fleet_axis_map fleet_axis_all(void)
 {
     fleet_axis_map a = fleet_axis(0, 0, 0, 1);
@@ -2018,43 +2064,75 @@ static int fleeti_is_letter(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/* Reads the letters up to the arrow or the end. Returns their number, or -1 at any other character. */
-static int fleeti_letters(const char **at, char *letters, int max)
+/* A letter of an einsum string, with what brackets add to it. */
+typedef struct fleeti_term {
+    char letter, op; /* op: '+', '-', '^'; 0: none */
+    int64_t by;
+} fleeti_term;
+
+/* Reads the terms up to the arrow or the end. Returns their number, or -1 at any other character.
+   */
+static int fleeti_terms(const char **at, fleeti_term *terms, int max, int brackets)
 {
     int n = 0;
     for (; **at && **at != '-'; ++*at) {
+        fleeti_term term = {0, 0, 0};
         if (**at == ' ') continue;
+        const int opened = brackets && **at == '[';
+        *at += opened;
         if (!fleeti_is_letter(**at)) return -1;
-        if (n < max) letters[n] = **at;
+        term.letter = **at;
+        if (opened) {
+            term.op = *++*at;
+            if (!term.op || !strchr("+-^", term.op)) return -1;
+            int digits = 0;
+            for (++*at; **at >= '0' && **at <= '9' && digits < 9; ++*at, digits++)
+                term.by = 10 * term.by + (**at - '0');
+            if (!digits || **at != ']') return -1;
+        }
+        if (n < max) terms[n] = term;
         n++;
     }
     return n;
 }
 
 /* Parses an einsum string into an affine map. Null on success, otherwise what is wrong with it. */
-static const char *fleeti_parse_einsum(const char *einsum, uint32_t grid_rank, uint32_t event_rank,
-                                       fleet_map *map)
+static const char *fleeti_parse_einsum(const char *einsum, uint32_t grid_rank,
+                                       const fleet_shape *event, fleet_map *map)
 {
-    char left[FLEET_MAX_RANK], right[FLEET_MAX_RANK];
+    fleeti_term left[FLEET_MAX_RANK], right[FLEET_MAX_RANK];
     const char *at = einsum;
+    const uint32_t event_rank = event->rank;
     uint32_t k;
-    int n_left = fleeti_letters(&at, left, FLEET_MAX_RANK);
+    int n_left = fleeti_terms(&at, left, FLEET_MAX_RANK, 0);
     if (n_left < 0) return "it may hold only letters, spaces and ->";
     if (at[0] != '-' || at[1] != '>') return "it has no ->";
     at += 2;
-    int n_right = fleeti_letters(&at, right, FLEET_MAX_RANK);
-    if (n_right < 0 || *at) return "it may hold only letters, spaces and one ->";
+    int n_right = fleeti_terms(&at, right, FLEET_MAX_RANK, 1);
+    if (n_right < 0 || *at)
+        return "it may hold only letters, spaces and one ->, and terms as [i+1], [i-1], [i^4] "
+               "after it";
     if ((uint32_t)n_left != grid_rank) return "the left side needs one letter per axis of the grid";
     if ((uint32_t)n_right != event_rank)
         return "the right side needs one letter per axis of the event tensor";
     for (k = 0; k < grid_rank; k++)
         for (uint32_t j = 0; j < k; j++)
-            if (left[j] == left[k]) return "a letter is twice on the left";
+            if (left[j].letter == left[k].letter) return "a letter is twice on the left";
     *map = fleet_map0();
     for (uint32_t j = 0; j < event_rank; j++) {
-        for (k = 0; k < grid_rank && left[k] != right[j]; k++) {
+        const fleeti_term *term = &right[j];
+        for (k = 0; k < grid_rank && left[k].letter != term->letter; k++) {
         }
-        *map = fleet_map_append(*map, k < grid_rank ? fleet_axis(k, 1, 0, 1) : fleet_axis_all());
+        if (term->op && k == grid_rank) return "a letter in brackets is not on the left";
+        if (term->op == '^')
+            *map = fleet_map_append(*map, fleet_axis_xor(k, term->by));
+        else if (term->op)
+            *map = fleet_map_append(
+                *map, fleet_axis_periodic(k, 1, term->op == '-' ? -term->by : term->by, 1,
+                                          event->extent[j]));
+        else
+            *map =
+                fleet_map_append(*map, k < grid_rank ? fleet_axis(k, 1, 0, 1) : fleet_axis_all());
     }
     return NULL;
 }
@@ -2082,6 +2160,23 @@ static int fleeti_check_map(fleet_graph *g, fleet_map *map, uint32_t grid_rank, 
                         owner, j, (long long)a->div, (long long)a->width);
             return 0;
         }
+        const int wraps = a->modulo.add || a->modulo.symbol;
+        if ((wraps || a->flip) && a->width != 1) {
+            fleeti_fail(g, FLEET_ERROR_MAP, site,
+                        "%s: axis %u of the map has width %lld, which must be 1 with a modulus or "
+                        "flipped bits",
+                        owner, j, (long long)a->width);
+            return 0;
+        }
+        if (a->flip < 0 || a->flip > INT32_MAX || a->flip_axis > grid_rank) {
+            fleeti_fail(g, FLEET_ERROR_MAP, site,
+                        "%s: axis %u of the map flips the bits %lld by task axis %d: bits are 0 to "
+                        "2^31-1, and the grid has %u axes",
+                        owner, j, (long long)a->flip, (int)a->flip_axis - 1, grid_rank);
+            return 0;
+        }
+        snprintf(field, sizeof field, "modulus of map axis %u", j);
+        if (wraps && !fleeti_check_dim(g, &a->modulo, owner, field, site)) return 0;
         snprintf(field, sizeof field, "lower limit of map axis %u", j);
         if (a->clipped && !fleeti_check_dim(g, &a->lower, owner, field, site)) return 0;
         snprintf(field, sizeof field, "limit of map axis %u", j);
@@ -2128,7 +2223,7 @@ static void fleeti_add_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event
             fleeti_fail(g, FLEET_ERROR_NULL, site, "%s: the einsum string is null", owner);
             return;
         }
-        const char *wrong = fleeti_parse_einsum(einsum, from->shape.rank, to->shape.rank, &def.map);
+        const char *wrong = fleeti_parse_einsum(einsum, from->shape.rank, &to->shape, &def.map);
         if (wrong) {
             fleeti_fail(g, FLEET_ERROR_MAP, site,
                         "%s: \"%.40s\" (grid axes: %u, event axes: %u): %s", owner, einsum,
@@ -2472,9 +2567,11 @@ typedef struct fleeti_box {
 /* An axis of a map as numbers. */
 typedef struct fleeti_axis {
     int64_t stride[FLEET_MAX_RANK], offset, div, width, lower, limit;
-    int64_t extent; /* extent of the event tensor's axis */
-    int64_t row;    /* elements between two adjacent values of the axis */
-    uint32_t every;
+    int64_t modulo, flip; /* 0: none */
+    int64_t extent;       /* extent of the event tensor's axis */
+    int64_t row;          /* elements between two adjacent values of the axis */
+    uint32_t every, flip_axis;
+    int32_t flip_shift;
 } fleeti_axis;
 
 typedef struct fleeti_edge {
@@ -3787,6 +3884,14 @@ static int64_t fleeti_axis_value(const fleeti_axis *a, uint32_t rank, const int3
 {
     int64_t v = a->offset;
     for (uint32_t k = 0; k < rank; k++) v += a->stride[k] * at[k];
+    if (a->modulo) v -= fleeti_floor_div(v, a->modulo) * a->modulo;
+    if (a->flip && a->flip_axis) {
+        const int64_t shift = (int64_t)at[a->flip_axis - 1] + a->flip_shift;
+        /* Beyond 31 bits nothing is inside of any event tensor, whatever the value is. */
+        if (shift >= 0) v ^= a->flip << (shift < 31 ? shift : 31);
+    } else {
+        v ^= a->flip;
+    }
     return v;
 }
 
@@ -3908,6 +4013,23 @@ static fleet_status fleeti_bind_map(fleeti_build *b, const fleet_map *map,
         if (from->clipped || from->limit.add || from->limit.symbol)
             axis[j].limit = fleeti_evaluate(b, from->limit);
         axis[j].lower = from->clipped ? fleeti_evaluate(b, from->lower) : FLEETI_NO_LOWER;
+        axis[j].flip = from->flip;
+        axis[j].flip_axis = from->flip_axis;
+        axis[j].flip_shift = from->flip_shift;
+        axis[j].modulo = 0;
+        if (from->modulo.add || from->modulo.symbol) {
+            axis[j].modulo = fleeti_evaluate(b, from->modulo);
+            if (from->modulo.symbol && b->at_launch[from->modulo.symbol - 1u])
+                return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, site,
+                                     "%s of grid %s: the modulus of map axis %u has a symbol that "
+                                     "is bound at launch: bind it when the plan is built",
+                                     what, grid->def->name, j);
+            if (axis[j].modulo <= 0)
+                return fleeti_reject(b, FLEET_ERROR_ARGUMENT, site,
+                                     "%s of grid %s: the modulus of map axis %u is %lld, not over "
+                                     "0",
+                                     what, grid->def->name, j, (long long)axis[j].modulo);
+        }
         if (axis[j].limit < 0 && !from->clipped)
             return fleeti_reject(b, FLEET_ERROR_ARGUMENT, site,
                                  "%s of grid %s: limit of map axis %u is %lld, below 0", what,
@@ -3932,6 +4054,7 @@ static int fleeti_corners_inside(const fleeti_edge *edge, const fleeti_bound_gri
         const fleeti_axis *a = &edge->axis[j];
         int64_t min = a->offset, max = a->offset;
         if (a->every) continue;
+        if (a->flip) return 0;
         for (uint32_t k = 0; k < grid->rank; k++) {
             int64_t far = a->stride[k] * (grid->extent[k] - 1);
             if (far < 0)
@@ -3939,6 +4062,7 @@ static int fleeti_corners_inside(const fleeti_edge *edge, const fleeti_bound_gri
             else
                 max += far;
         }
+        if (a->modulo) min = 0, max = a->modulo - 1;
         int64_t end = max + a->width < a->limit ? max + a->width : a->limit;
         if (min < a->lower) min = a->lower;
         if (min < 0 || fleeti_floor_div(end - 1, a->div) >= a->extent) return 0;
@@ -3998,7 +4122,7 @@ static fleet_status fleeti_bind_edge(fleeti_build *b, const fleeti_edge_def *def
         a->row = row;
         row *= a->extent;
         if (!a->every && (a->div != 1 || a->width != 1 || a->limit != FLEETI_NO_LIMIT ||
-                          a->lower != FLEETI_NO_LOWER))
+                          a->lower != FLEETI_NO_LOWER || a->modulo || a->flip))
             edge->affine = 0;
     }
     status = fleeti_check_range(b, edge);

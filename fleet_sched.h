@@ -4821,6 +4821,7 @@ FLEET_GLOBAL(64) void fleeti_unclaim(fleet_run run, uint32_t number)
 {
     if (fleet_thread_id() != 0) return;
     fleeti_log *log = run.state->config.log;
+    FLEETI_ROLLED
     for (uint32_t i = 0; i < FLEETI_LOG_ENTRIES; i++)
         if (fleet_load_relaxed_system(&log->entries[i].number) == number)
             fleet_store_relaxed_system(&log->entries[i].status, FLEET_ERROR_LAUNCH);

@@ -358,7 +358,7 @@ static inline void model_reaching(const model *m, uint32_t event, uint32_t eleme
     int outside = 0;
     for (i = 0; i < m->n_edges; i++) {
         const model_grid *g = &m->grids[m->edges[i].grid];
-        fleet_map map = ref_einsum(m->edges[i].map, (int)g->rank);
+        fleet_map map = ref_einsum(m->edges[i].map, (int)g->rank, NULL);
         if (m->edges[i].event != event || m->edges[i].out != out) continue;
         for (k = 0; k < g->count; k++) {
             int32_t at[FLEET_MAX_RANK];

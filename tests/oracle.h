@@ -561,6 +561,8 @@ static inline fleet_map oracle_map(fleet_map map, const spec_values *values)
     uint32_t k;
     for (k = 0; k < map.rank; k++) {
         if (map.axis[k].limit.symbol) map.axis[k].limit.add = oracle_dim(map.axis[k].limit, values);
+        if (map.axis[k].modulo.symbol)
+            map.axis[k].modulo.add = oracle_dim(map.axis[k].modulo, values);
         if (map.axis[k].lower.symbol) map.axis[k].lower.add = oracle_dim(map.axis[k].lower, values);
     }
     return map;

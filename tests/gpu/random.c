@@ -128,6 +128,15 @@ static fleet_map random_map(const spec *sp, uint32_t grid, uint32_t event, uint6
             if (same && draw(seed, 6) == 0) /* a neighbour, which tasks at a border do not have */
                 a = fleet_axis_clipped(k, 1, (int64_t)draw(seed, 5) - 2, 1,
                                        fleet_dim_of(draw(seed, 2)), to);
+            if (same && !to.symbol && there && draw(seed, 8) == 0) /* periodic borders */
+                a = fleet_axis_periodic(k, 1, (int64_t)draw(seed, 9) - 4, 1, to);
+            if (same &&
+                draw(seed, 8) == 0) { /* partners in a butterfly, some of which are not there */
+                a = draw(seed, 2)
+                        ? fleet_axis_xor(k, draw(seed, 4))
+                        : fleet_axis_butterfly(k, draw(seed, g->rank), (int)draw(seed, 3) - 1);
+                a.clipped = 1, a.lower = fleet_dim_of(0), a.limit = to;
+            }
             if (!a.every && draw(seed, 6) == 0) { /* the last tasks reach nothing */
                 const uint32_t cut = draw(seed, 3);
                 a.limit =
@@ -695,6 +704,10 @@ static void print_spec(const spec *sp)
             for (j = 0; j < sp->grids[e->grid].rank; j++)
                 if (a->stride[j]) printf(" + %lld c%u", (long long)a->stride[j], j);
             printf(" width %lld)/%lld", (long long)a->width, (long long)a->div);
+            if (a->modulo.add) printf(" modulo "), print_dim(a->modulo);
+            if (a->flip)
+                printf(" ^ %lld << (axis %d + %d)", (long long)a->flip, (int)a->flip_axis - 1,
+                       a->flip_shift);
             if (a->clipped) printf(" lower "), print_dim(a->lower);
             if (ref_has_limit(a)) printf(" limit "), print_dim(a->limit);
         }

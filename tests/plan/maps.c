@@ -35,7 +35,7 @@ static void compare(test_run *t, const char *einsum, fleet_map map, int grid_ran
     grid = fleet_call_device(g, "grid", 0, gs, 0);
     fleet_out_edge_map(g, all, waited, every);
     if (einsum) {
-        map = ref_einsum(einsum, grid_rank);
+        map = ref_einsum(einsum, grid_rank, event_extent);
         fleet_out_edge(g, grid, notified, einsum);
         fleet_in_edge(g, grid, waited, einsum);
     } else {
@@ -109,6 +109,12 @@ static void einsum_strings(test_run *t)
         {"i->uv", 1, {3}, 2, {5, 4}},
         {"ijk->kui", 3, {2, 3, 4}, 3, {4, 2, 2}},
         {"ij->i", 2, {3, 4}, 1, {2}}, /* out of shape */
+        {"i->[i+1]", 1, {5}, 1, {5}},
+        {"i->[i-3]", 1, {5}, 1, {5}},
+        {"ij->[j-1][i+12]", 2, {4, 3}, 2, {3, 4}},
+        {"ij->[i+2]u[j^1]", 2, {4, 4}, 3, {4, 2, 4}},
+        {"i->[i^5]", 1, {8}, 1, {8}},
+        {"i->[i^5]", 1, {7}, 1, {7}}, /* out of shape */
         {"abcdef->fedcba", 6, {2, 1, 3, 2, 1, 2}, 6, {2, 1, 2, 3, 1, 2}},
         {"i->uivw", 1, {4}, 4, {2, 4, 1, 3}},
     };
@@ -137,6 +143,15 @@ static void affine_maps(test_run *t)
                 a.clipped = 1;
                 a.lower = fleet_dim_of((int64_t)draw(&seed, 8) - 3);
                 a.limit = fleet_dim_of((int64_t)draw(&seed, 16) - 3);
+            }
+            if (!draw(&seed, 4)) {
+                a.width = 1;
+                if (draw(&seed, 4)) a.modulo = fleet_dim_of(1 + draw(&seed, 9));
+                if (a.modulo.add && draw(&seed, 2)) a.flip = draw(&seed, 12);
+                if (grid_rank && draw(&seed, 2)) {
+                    a.flip_axis = 1 + (uint32_t)draw(&seed, (uint32_t)grid_rank);
+                    a.flip_shift = (int32_t)draw(&seed, 4) - 2;
+                }
             }
             if (!draw(&seed, 4)) a = fleet_axis_all();
             event[j] = 1 + (int32_t)draw(&seed, 14);

@@ -333,7 +333,7 @@ static void maps(test_run *t)
 {
     journal j;
     int i;
-    for (i = 0; i < 6; i++) {
+    for (i = 0; i < 10; i++) {
         static const char *const text[] = {
             "axis 0 of the map names task axis 1, but the grid has 1 axes",
             "axis 0 of the map has div 0 and width 1",
@@ -341,6 +341,12 @@ static void maps(test_run *t)
             "past FLEET_MAX_RANK",
             "axis 0 of the map has div 2 and width 0",
             "the map has 7 axes",
+            "axis 0 of the map has width 2, which must be 1 with a modulus or flipped bits",
+            "axis 0 of the map has width 3, which must be 1 with a modulus or flipped bits",
+            "axis 0 of the map flips the bits -1 by task axis -1",
+            "axis 0 of the map flips the bits 1 by task axis 1: bits are 0 to 2^31-1, and the grid "
+            "has "
+            "1 axes",
         };
         fleet_axis_map a = fleet_axis(0, 1, 0, 1);
         fleet_graph *g = graph(&j);
@@ -353,9 +359,38 @@ static void maps(test_run *t)
         if (i == 3) m = fleet_map1(fleet_axis(6, 1, 0, 1));
         if (i == 4) m = fleet_map1(fleet_axis_retile(0, 0, 2, fleet_dim_of(0)));
         while (i == 5 && m.rank < 7) m = fleet_map_append(m, a);
+        if (i == 6) m = fleet_map1(fleet_axis_periodic(0, 1, 1, 1, fleet_dim_of(3)));
+        if (i == 7) m = fleet_map1(fleet_axis_xor(0, 1));
+        if (i == 6 || i == 7) m.axis[0].width = i - 4;
+        if (i == 8) m = fleet_map1(fleet_axis_xor(0, -1));
+        if (i == 9) m = fleet_map1(fleet_axis_butterfly(0, 1, 0));
         fleet_in_edge_map(g, x, E, m);
         BROKEN(g, j, FLEET_ERROR_MAP, text[i]);
     }
+}
+
+/* What a launch changes does not change the records of a plan, which a modulus is in. */
+static void periodic_maps(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_dim n = fleet_symbol(g, "n", 0, 8);
+    fleet_etensor E = fleet_event_tensor(g, "E", fleet_shape1(n), 0);
+    fleet_grid p = fleet_call_device(g, "p", 0, fleet_shape1(n), 0);
+    fleet_grid c = fleet_call_device(g, "c", 0, fleet_shape1(n), 0);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_plan *plan;
+    fleet_out_edge(g, p, E, "i->i");
+    fleet_in_edge(g, c, E, "i->[i-1]");
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_UNSUPPORTED);
+    CHECK_TEXT(fleet_graph_error(g), "the modulus of map axis 0 has a symbol that is bound at "
+                                     "launch: bind it when the plan is built");
+    fleet_bind_at_build(&desc, n, 5);
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    fleet_plan_free(plan);
+    fleet_in_edge_map(g, c, E, fleet_map1(fleet_axis_periodic(0, 1, 0, 1, fleet_dim_plus(n, -5))));
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_ARGUMENT);
+    CHECK_TEXT(fleet_graph_error(g), "the modulus of map axis 0 is 0, not over 0");
+    fleet_graph_destroy(g);
 }
 
 static void maps_out_of_shape(test_run *t)
@@ -1480,6 +1515,7 @@ static void list(test_run *t)
     TEST(einsum_strings);
     TEST(tensors);
     TEST(maps);
+    TEST(periodic_maps);
     TEST(maps_out_of_shape);
     TEST(counts);
     TEST(never_notified);

@@ -85,6 +85,18 @@ static inline int ref_has_limit(const fleet_axis_map *a)
     return a->clipped || a->limit.add || a->limit.symbol;
 }
 
+/* v with those bits flipped that the axis flips, one after another; v >= 0 where there are any. */
+static inline int64_t ref_flipped(const fleet_axis_map *a, int64_t v, int shift)
+{
+    int bit;
+    for (bit = 0; bit < 31 && shift >= 0; bit++)
+        if (a->flip / ((int64_t)1 << bit) % 2) {
+            const int64_t one = (int64_t)1 << (bit + shift);
+            v += ref_floor(v, one) % 2 ? -one : one;
+        }
+    return v;
+}
+
 /* The units of an axis that a task has: [*first, returned end). */
 static inline int64_t ref_axis_units(const fleet_axis_map *a, int rank, const int32_t *at,
                                      int64_t *first)
@@ -93,6 +105,9 @@ static inline int64_t ref_axis_units(const fleet_axis_map *a, int rank, const in
     int k;
     *first = a->offset;
     for (k = 0; k < rank; k++) *first += a->stride[k] * at[k];
+    while (a->modulo.add && *first < 0) *first += a->modulo.add;
+    while (a->modulo.add && *first >= a->modulo.add) *first -= a->modulo.add;
+    *first = ref_flipped(a, *first, a->flip_axis ? at[a->flip_axis - 1] + a->flip_shift : 0);
     end = *first + a->width;
     if (ref_has_limit(a) && a->limit.add < end) end = a->limit.add;
     if (a->clipped && a->lower.add > *first) *first = a->lower.add;
@@ -120,13 +135,25 @@ static inline int ref_axis_is_empty(const fleet_axis_map *a, int rank, const int
 }
 
 /* An einsum string as the map that it describes. */
-static inline fleet_map ref_einsum(const char *einsum, int grid_rank)
+static inline fleet_map ref_einsum(const char *einsum, int grid_rank, const int32_t *extent)
 {
     fleet_map m = fleet_map0();
     const char *right = strstr(einsum, "->") + 2;
     for (; *right; right++) {
-        int k = 0;
+        int k = 0, by = 0;
+        char op = 0;
+        if (*right == '[') sscanf(++right, "%*c%c%d]", &op, &by);
         while (k < grid_rank && einsum[k] != *right) k++;
+        if (op) {
+            fleet_axis_map a = fleet_axis((uint32_t)k, 1, op == '^' ? 0 : op == '-' ? -by : by, 1);
+            if (op == '^')
+                a.flip = by;
+            else
+                a.modulo = fleet_dim_of(extent[m.rank]);
+            m = fleet_map_append(m, a);
+            right = strchr(right, ']');
+            continue;
+        }
         m = fleet_map_append(m,
                              k < grid_rank ? fleet_axis((uint32_t)k, 1, 0, 1) : fleet_axis_all());
     }
