@@ -692,7 +692,8 @@ def amalgamated(t: Table) -> None:
 def readme(t: Table) -> None:
     """Links, pictures and the CMake project of the pages. Each block "```c" of README.md: a program where it has a main,
     which must run and exit with 0; otherwise declarations that must compile after the headers. A block that begins with
-    the line "/* fragment */" is neither."""
+    the line "/* fragment */" is neither. Of examples/recipes.md each block but the first one, which comes before it, is a
+    program that must run, and the one about the memory model in that, too."""
     pages = [str(p) for p in Path().rglob("*.md") if "build" not in p.parts]
     t.check("pages", ["python3", "-B", "tests/pages.py"], roots=["tests/pages.py"], also=[*pages, *files(".pages/*")])
     out, sources = "tests/build/readme", ["README.md", *HEADERS]
@@ -709,6 +710,20 @@ def readme(t: Table) -> None:
         else:
             t.check(name, [*compiled, "-Wno-unused", "-include", "fleet_sched.h", "-c", source, "-o", "/dev/null"],
                     also=sources)
+    recipes = text_of("examples/recipes.md")
+    titles = re.findall(r"^## (.*)$", recipes, re.M)
+    common, *blocks = re.findall(r"^```c\n(.*?)^```", recipes, re.M | re.S)
+    also = ["examples/recipes.md", *HEADERS, *PARTS]
+    for title, block in zip(titles[1:], blocks, strict=True):
+        name = "recipe_" + re.sub(r"\W+", "_", title).lower()
+        source, program = f"{out}/{name}.c", f"{out}/{name}"
+        t.texts[source] = common + block
+        flags = [*C11, *t.flags, "-Wno-unused-function", "-DFLEET_TRACE", "-Iexamples"]
+        t.check(name, shell("build_run", program, "gcc", *flags, "-O0", source, *THREADS), also=also)
+        if "FLEET_MEMORY_MODEL" in block:
+            t.check(f"{name}_model", shell("build_run", f"{program}_model", "examples/tools/memory_model.sh", *flags,
+                                           "tests/build/objects/memory_model.o", source, "-I."),
+                    needs=["objects/memory_model"], also=[*also, "examples/tools/memory_model.sh"])
 
 
 GROUPS = (objects, format, plan, model, host, examples, qwen3, serve, compile, hip, cuda, isa, amalgamated, readme)
