@@ -19,8 +19,9 @@ enum {
 }; /* exit status; refused: a file or an argument is wrong */
 
 typedef struct options {
-    const char *dir, *host, *port, *name, *key_file, *log, *trace;
-    uint32_t context, batch, chunk, beside, queue, body, connections, seconds, workers, help;
+    const char *dir, *host, *port, *name, *key_file, *names, *origins, *log, *trace;
+    uint32_t context, batch, chunk, beside, queue, body, connections, of_address, seconds, workers,
+        help;
 } options;
 
 static const char help_text[] =
@@ -30,6 +31,10 @@ static const char help_text[] =
     "  --host ADDRESS      to listen on (default 127.0.0.1: this machine only)\n"
     "  --port N            default 8080; 0: any that is free\n"
     "  --api-key-file FILE its first line is the key that all requests but /health must have\n"
+    "  --server-name NAMES that requests may have as their host when there is no key, besides\n"
+    "                      addresses, localhost and names without a dot; with commas between\n"
+    "  --cors ORIGINS      sites whose pages may use it from a browser, such as\n"
+    "                      https://chat.example, with commas between; *: any\n"
     "  --name NAME         of the model (default: the last part of MODEL_DIR)\n"
     "  --context N         tokens of prompt and answer (default: 4096, or fewer where the model "
     "has\n"
@@ -48,6 +53,9 @@ static const char help_text[] =
     "  --queue N           requests of each class that may wait (default 256)\n"
     "  --body N            bytes of a request's body, at most (default 1048576)\n"
     "  --connections N     at most (default 1024)\n"
+    "  --of-address N      connections of one address, at most (default: half of all; on "
+    "127.0.0.1\n"
+    "                      or ::1 all, since those are programs of this machine)\n"
     "  --seconds N         that a client has to send its request, and to read the rest of an "
     "answer\n"
     "                      (default 30)\n"
@@ -85,6 +93,8 @@ static const option known_options[] = {
     {"--host", offsetof(options, host), 0},
     {"--port", offsetof(options, port), 0},
     {"--api-key-file", offsetof(options, key_file), 0},
+    {"--server-name", offsetof(options, names), 0},
+    {"--cors", offsetof(options, origins), 0},
     {"--name", offsetof(options, name), 0},
     {"--log", offsetof(options, log), 0},
     {"--trace", offsetof(options, trace), 0},
@@ -96,6 +106,7 @@ static const option known_options[] = {
     {"--queue", offsetof(options, queue), 1u << 20},
     {"--body", offsetof(options, body), 1u << 28},
     {"--connections", offsetof(options, connections), 1u << 16},
+    {"--of-address", offsetof(options, of_address), 1u << 16},
     {"--seconds", offsetof(options, seconds), 86400},
 };
 #define KNOWN_OPTIONS (sizeof known_options / sizeof known_options[0])
@@ -161,6 +172,11 @@ static int read_key(const char *file, char *key, size_t room)
     return 0;
 }
 
+static int is_loopback(const char *host)
+{
+    return !strcmp(host, "127.0.0.1") || !strcmp(host, "::1");
+}
+
 /* Files that a process may have open: a socket for each connection. */
 static int raise_files(uint32_t connections)
 {
@@ -202,7 +218,7 @@ static int serve(server *s, const options *o, sigset_t *signals)
     if (s->desc.trace &&
         (bad = stop_for_output("--trace", o->trace, output_publish(s->desc.trace))) != 0)
         return bad;
-    if (!s->desc.api_key && strcmp(o->host, "127.0.0.1") && strcmp(o->host, "::1"))
+    if (!s->desc.api_key && !is_loopback(o->host))
         fprintf(stderr, "serve: anyone who reaches %s can use it: there is no --api-key-file\n",
                 o->host);
     snprintf(line, sizeof line, "serving %s on http://%s%s%s:%u, context %u, %s\n", s->desc.model,
@@ -259,6 +275,9 @@ static int run(server *s, int argc, char **argv)
     if ((bad = raise_files(o.connections)) != 0) return bad;
     s->desc.host = o.host, s->desc.port = o.port, s->desc.model = name;
     s->desc.api_key = o.key_file ? key : NULL;
+    s->desc.names = o.names, s->desc.origins = o.origins;
+    if (!o.of_address) o.of_address = is_loopback(o.host) ? o.connections : (o.connections + 1) / 2;
+    s->desc.of_address = o.of_address;
     s->desc.max_body = o.body, s->desc.connections = o.connections, s->desc.seconds = o.seconds;
     /* Before threads are made, which inherit it: only sigwait takes them. */
     sigemptyset(&signals);

@@ -13,6 +13,7 @@
 
 #include "../tools/random_seed.h"
 #include "answer.h"
+#include "http.h"
 #include "metrics.h"
 #include "trace.h"
 
@@ -22,20 +23,26 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#include <microhttpd.h>
-
-#define MAX_HEADER_BYTES 16384u /* of a request, and of what libmicrohttpd keeps for a connection */
-#define MAX_BODIES 64u          /* bodies of the largest size that are in memory, at most */
-#define MAX_EVENT_TOKENS 64u    /* of an SSE event: more only where the client reads slowly */
-#define SWEEP_NS 20000000       /* how often the sweeper looks */
-#define STOP_SECONDS 2          /* that clients have to read their ends, once the server stops */
+#define MAX_HEADER_BYTES 16384u /* of a request: its names and values */
+/* What libmicrohttpd keeps for a connection: a header, what it makes of the cookies in it, and the answer's header. */
+#define CONNECTION_BYTES (4 * MAX_HEADER_BYTES)
+#define MAX_BODIES 64u       /* bodies of the largest size that are in memory, at most */
+#define MAX_EVENT_TOKENS 64u /* of an SSE event: more only where the client reads slowly */
+#define SWEEP_NS 20000000    /* how often the sweeper looks */
+#define STOP_SECONDS 2       /* that clients have to read their ends, once the server stops */
+/* A client that sends a body reads its answer only after that, so the bytes of a refused body are read, and dropped. Of
+   one with more than so many the connection is closed instead. */
+#define MAX_DROPPED_BYTES ((uint64_t)16 << 20)
 
 typedef struct server_desc {
     const char *host, *port;
     const char *api_key;  /* or null */
+    const char *names;    /* --server-name; or null */
+    const char *origins;  /* --cors; or null */
     const char *model;    /* its name */
     uint32_t max_body;    /* bytes */
     uint32_t connections; /* at most */
+    uint32_t of_address;  /* connections of one address, at most */
     uint32_t seconds;     /* to send a request, and to read what is left of an answer */
     output *log, *trace;  /* or null */
 } server_desc;
@@ -84,6 +91,8 @@ typedef struct exchange { /* a request and its answer */
     struct MHD_Connection *connection;
     uint32_t route; /* in routes, or ROUTES */
     uint32_t is_refused;
+    uint32_t closes;  /* 1: the connection ends with the answer */
+    uint64_t dropped; /* bytes of a refused body */
     refusal why;
     char *body;
     size_t bytes, room;
@@ -150,6 +159,22 @@ static void server_log(server *s, const exchange *x, const char *what)
 
 /* ---- responses ---- */
 
+static const char *header_of(const exchange *x, const char *name)
+{
+    const char *value = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, name);
+    return value ? value : "";
+}
+
+/* What all responses have. Pages of the sites in --cors may read them. */
+static void add_headers(const exchange *x, struct MHD_Response *r)
+{
+    const char *origin = header_of(x, MHD_HTTP_HEADER_ORIGIN);
+    if (x->closes) MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
+    if (!*origin || !origin_is_listed(x->s->desc.origins, origin)) return;
+    MHD_add_response_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    MHD_add_response_header(r, MHD_HTTP_HEADER_VARY, "Origin");
+}
+
 /* Queues a response with this text, which it frees. */
 static enum MHD_Result respond(exchange *x, unsigned status, const char *type, char *text)
 {
@@ -161,6 +186,7 @@ static enum MHD_Result respond(exchange *x, unsigned status, const char *type, c
         free(text);
         return MHD_NO; /* closes the connection */
     }
+    add_headers(x, r);
     MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type);
     if (status == 401) MHD_add_response_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
     if (status == 405) MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, routes[x->route].method);
@@ -384,6 +410,7 @@ static enum MHD_Result answer_stream(exchange *x)
         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, read_stream_bytes, x, NULL);
     enum MHD_Result result;
     if (!r) return MHD_NO;
+    add_headers(x, r);
     MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, "text/event-stream");
     MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
     pthread_mutex_lock(&s->lock);
@@ -508,41 +535,97 @@ static int keys_are_equal(const char *key, const char *given)
     return !differs;
 }
 
-static const char *header_of(const exchange *x, const char *name)
+/* The path of a request, whose line may have the whole address. */
+static const char *path_of(const char *url)
 {
-    const char *value = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, name);
-    return value ? value : "";
+    const char *rest = strstr(url, "://");
+    if (url[0] == '/' || !rest) return url;
+    rest += 3;
+    return rest[strcspn(rest, "/")] ? rest + strcspn(rest, "/") : "/";
 }
 
-/* What the header alone shows. Browsers send no JSON to other sites without asking them first, and this server answers
-   no such question: a page cannot use it. */
-static int check_header(exchange *x, const char *url, const char *method)
+/* Whether this is the question of a browser, before it sends a request of another site's page. */
+static int is_preflight(const exchange *x, const char *method)
+{
+    return !strcmp(method, MHD_HTTP_METHOD_OPTIONS) && *header_of(x, MHD_HTTP_HEADER_ORIGIN) &&
+           *header_of(x, MHD_HTTP_HEADER_ACCESS_CONTROL_REQUEST_METHOD);
+}
+
+/* The key, the method and the type: what the header alone shows of a request whose end is known. The key comes first. */
+static int check_request(const exchange *x, const char *method, refusal *why)
 {
     const server *s = x->s;
-    const char *given = header_of(x, MHD_HTTP_HEADER_AUTHORIZATION);
-    const char *type = header_of(x, MHD_HTTP_HEADER_CONTENT_TYPE);
+    const char *key = bearer_of(header_of(x, MHD_HTTP_HEADER_AUTHORIZATION));
+    const char *expects = header_of(x, MHD_HTTP_HEADER_EXPECT);
+    const char *coding = header_of(x, MHD_HTTP_HEADER_CONTENT_ENCODING);
     const uint64_t length = strtoull(header_of(x, MHD_HTTP_HEADER_CONTENT_LENGTH), NULL, 10);
-    const route *r;
-    while (x->route < ROUTES && strcmp(url, routes[x->route].path)) x->route++;
-    if (x->route == ROUTES) return refuse(&x->why, 404, "", "there is no such path");
-    r = &routes[x->route];
-    if (s->desc.api_key && !r->is_open &&
-        (strncmp(given, "Bearer ", 7) || !keys_are_equal(s->desc.api_key, given + 7)))
-        return refuse(&x->why, 401, "Authorization", "needs \"Bearer\" and the API key");
+    const route *r = x->route < ROUTES ? &routes[x->route] : NULL;
+    if (s->desc.api_key && !(r && r->is_open) && (!key || !keys_are_equal(s->desc.api_key, key)))
+        return refuse(why, 401, "Authorization", "needs \"Bearer\" and the API key");
+    if (!r) return refuse(why, 404, "", "there is no such path");
     if (strcmp(method, r->method) && !(r->method[0] == 'G' && !strcmp(method, "HEAD")))
-        return refuse(&x->why, 405, "", "this path takes %s", r->method);
-    if (r->method[0] == 'P' && (strncmp(type, "application/json", 16) || !strchr("; ", type[16])))
-        return refuse(&x->why, 415, "Content-Type", "must be application/json");
+        return refuse(why, 405, "", "this path takes %s", r->method);
+    if (*expects && strcasecmp(expects, "100-continue"))
+        return refuse(why, 417, "Expect", "only \"100-continue\" is known");
+    if (*coding && strcasecmp(coding, "identity"))
+        return refuse(why, 415, "Content-Encoding", "bodies are taken as they are, not compressed");
+    if (r->method[0] == 'P' && !is_json_type(header_of(x, MHD_HTTP_HEADER_CONTENT_TYPE)))
+        return refuse(why, 415, "Content-Type", "must be application/json");
     if (length > s->desc.max_body)
-        return refuse_too_long(&x->why, "Content-Length", s->desc.max_body, "too many bytes");
+        return refuse_too_long(why, "Content-Length", s->desc.max_body, "too many bytes");
     return 0;
 }
 
-/* Keeps the bytes of a body that come, unless the request is refused anyway. */
-static void exchange_take(exchange *x, const char *bytes, size_t n)
+/* Allows a page of --cors what it asks for. */
+static enum MHD_Result answer_preflight(exchange *x)
+{
+    struct MHD_Response *r = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
+    const char *wanted = header_of(x, MHD_HTTP_HEADER_ACCESS_CONTROL_REQUEST_HEADERS);
+    enum MHD_Result result;
+    if (!r) return MHD_NO;
+    add_headers(x, r);
+    MHD_add_response_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_METHODS, "GET, POST");
+    if (*wanted) MHD_add_response_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_HEADERS, wanted);
+    MHD_add_response_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_MAX_AGE, "600");
+    result = MHD_queue_response(x->connection, 204, r);
+    MHD_destroy_response(r);
+    return result;
+}
+
+/* The header is there. Most refusals wait until the body was read: a client that still sends would lose its answer. One
+   that waits to be told to send, or that has too much, is answered at once, and so is one whose body has no certain end. */
+static enum MHD_Result begin_request(exchange *x, const char *url, const char *method,
+                                     const char *version)
+{
+    const server *s = x->s;
+    http_site site;
+    request_head h;
+    memset(&h, 0, sizeof h);
+    site.names = s->desc.names, site.origins = s->desc.origins, site.has_key = !!s->desc.api_key;
+    MHD_get_connection_values(x->connection, MHD_HEADER_KIND, head_line, &h);
+    while (x->route < ROUTES && strcmp(path_of(url), routes[x->route].path)) x->route++;
+    if (head_framing(&h, version, MAX_HEADER_BYTES, &x->why)) {
+        x->closes = x->is_refused = 1;
+        return respond_refusal(x);
+    }
+    x->is_refused = head_site(&h, &site, &x->why) != 0;
+    if (!x->is_refused && is_preflight(x, method) && origin_is_listed(s->desc.origins, h.origin))
+        return answer_preflight(x);
+    if (!x->is_refused) x->is_refused = check_request(x, method, &x->why) != 0;
+    if (!x->is_refused) return MHD_YES;
+    x->closes = *header_of(x, MHD_HTTP_HEADER_EXPECT) ||
+                (h.length && strtoull(h.length, NULL, 10) > MAX_DROPPED_BYTES);
+    return x->closes ? respond_refusal(x) : MHD_YES;
+}
+
+/* Keeps the bytes of a body that come, unless the request is refused anyway. MHD_NO: they do not end. */
+static enum MHD_Result exchange_take(exchange *x, const char *bytes, size_t n)
 {
     server *s = x->s;
-    if (x->is_refused) return;
+    if (x->is_refused) {
+        x->dropped += n;
+        return x->dropped > MAX_DROPPED_BYTES ? MHD_NO : MHD_YES;
+    }
     if (n > s->desc.max_body - x->bytes) { /* a chunked body, whose length was not known */
         refuse_too_long(&x->why, "", s->desc.max_body, "the body has too many bytes");
         x->is_refused = 1;
@@ -562,10 +645,11 @@ static void exchange_take(exchange *x, const char *bytes, size_t n)
     }
     if (x->is_refused) {
         exchange_free_body(x);
-        return;
+        return MHD_YES;
     }
     memcpy(x->body + x->bytes, bytes, n);
     x->bytes += n;
+    return MHD_YES;
 }
 
 static exchange *exchange_begin(server *s, struct MHD_Connection *connection)
@@ -590,18 +674,14 @@ static enum MHD_Result handle(void *user, struct MHD_Connection *connection, con
                               size_t *upload_bytes, void **state)
 {
     exchange *x = (exchange *)*state;
-    (void)version;
     if (!x) {
         *state = x = exchange_begin((server *)user, connection);
-        if (!x || !x->c) return MHD_NO;
-        x->is_refused = check_header(x, url, method) != 0;
-        /* Most refusals wait until the body was read: a connection that is closed before loses its answer. */
-        return x->is_refused && x->why.status == 413 ? respond_refusal(x) : MHD_YES;
+        return x && x->c ? begin_request(x, url, method, version) : MHD_NO;
     }
     if (*upload_bytes) {
-        exchange_take(x, upload, *upload_bytes);
+        const size_t n = *upload_bytes;
         *upload_bytes = 0;
-        return MHD_YES;
+        return exchange_take(x, upload, n);
     }
     return x->submitted ? answer_whole_or_wait(x) : answer_request(x);
 }
@@ -723,8 +803,9 @@ static int server_start(server *s, char *error, size_t bytes)
         flags, 0, NULL, NULL, handle, s, MHD_OPTION_SOCK_ADDR, address->ai_addr,
         MHD_OPTION_NOTIFY_COMPLETED, exchange_completed, s, MHD_OPTION_NOTIFY_CONNECTION,
         client_changed, s, MHD_OPTION_CONNECTION_LIMIT, s->desc.connections,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)MAX_HEADER_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
-        s->desc.seconds, MHD_OPTION_LISTEN_BACKLOG_SIZE, 1024u, MHD_OPTION_END);
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, s->desc.of_address, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, s->desc.seconds,
+        MHD_OPTION_LISTEN_BACKLOG_SIZE, 1024u, MHD_OPTION_END);
     freeaddrinfo(address);
     if (s->daemon) return 0;
     snprintf(error, bytes, "%s, port %s: cannot listen", s->desc.host, s->desc.port);
