@@ -675,13 +675,16 @@ static int decode_prompts(program *a)
 
 /* ---- text ---- */
 
-/* Encodes the prompt into the first request, and chooses how many tokens follow it at most. */
-static int encode_prompt(program *a, const qwen3_config *config, const qwen3_string *text)
+/* Encodes the prompt, in whose spans `plain` control tokens are text, into the first request, and
+   chooses how many tokens follow it at most. */
+static int encode_prompt(program *a, const qwen3_config *config, const qwen3_string *text,
+                         const qwen3_spans *plain)
 {
     request *r = &a->requests[0];
-    qwen3_tokens tokens = {NULL, 0, 0};
+    qwen3_tokens tokens = {NULL, 0, 0, 0, 0};
     const uint32_t room = a->o.context ? a->o.context : config->positions;
-    if (qwen3_encode(&a->tokenizer, text->at, text->size, &tokens, a->error, sizeof a->error)) {
+    if (qwen3_encode(&a->tokenizer, text->at, text->size, plain, &tokens, a->error,
+                     sizeof a->error)) {
         free(tokens.at);
         return stop_for_file(a->error);
     }
@@ -704,10 +707,13 @@ static int encode_prompt(program *a, const qwen3_config *config, const qwen3_str
 static int encode_chat(program *a, const qwen3_config *config)
 {
     qwen3_string prompt = {NULL, 0, 0};
+    qwen3_spans said = {NULL, 0, 0};
     const int failed = qwen3_chat_prompt(a->said.messages, a->said.count, !a->o.no_thinking,
-                                         &prompt, a->error, sizeof a->error);
-    const int bad = failed ? stop(RUN_FAILED, "%s", a->error) : encode_prompt(a, config, &prompt);
+                                         &prompt, &said, a->error, sizeof a->error);
+    const int bad =
+        failed ? stop(RUN_FAILED, "%s", a->error) : encode_prompt(a, config, &prompt, &said);
     free(prompt.at);
+    free(said.at);
     return bad;
 }
 
@@ -727,7 +733,7 @@ static int open_text(program *a, const qwen3_config *config)
     else if (!o->prompt_file && qwen3_string_add(&text, o->prompt, strlen(o->prompt)))
         bad = stop(RUN_FAILED, "out of memory");
     else if (!o->chat)
-        bad = encode_prompt(a, config, &text);
+        bad = encode_prompt(a, config, &text, NULL);
     else if (conversation_add(&a->said, "user", text.at ? text.at : "", text.size))
         bad = stop(RUN_FAILED, "out of memory");
     else

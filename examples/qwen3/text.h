@@ -69,6 +69,7 @@ static int conversation_add(conversation *c, const char *role, const char *conte
     if (!copy) return -1;
     if (size) memcpy(copy, content, size);
     copy[size] = 0;
+    memset(&c->messages[c->count], 0, sizeof *c->messages);
     c->messages[c->count].role = role;
     c->messages[c->count].content = copy;
     c->messages[c->count++].size = size;

@@ -44,11 +44,19 @@
 typedef struct qwen3_tokens {
     uint32_t *at;
     size_t count, room;
+    size_t most;   /* more are not added; 0: any number */
+    uint32_t full; /* 1: there would have been more */
 } qwen3_tokens;
 typedef struct qwen3_string {
     char *at; /* ends with a zero that `size` does not count; null while nothing was added */
     size_t size, room;
 } qwen3_string;
+
+/* Where parts of a text begin and end, in order: parts whose added tokens are text like any other. */
+typedef struct qwen3_spans {
+    size_t *at; /* [2 count]: begin, end, begin ... */
+    size_t count, room;
+} qwen3_spans;
 
 /* A token that is found in the text before it is cut into words. */
 typedef struct qwen3_added {
@@ -90,10 +98,13 @@ static inline int qwen3_parse_tokenizer(qwen3_tokenizer *t, const char *text, si
 /* Closing twice is harmless. */
 static inline void qwen3_tokenizer_close(qwen3_tokenizer *t);
 
-/* Appends the text's tokens. Added tokens are recognised anywhere in it, as Hugging Face does. -1: the text is not UTF-8,
-   too long, or too hard to match for the split expression; tokens->count is as before then. */
+/* Appends the text's tokens. Added tokens are recognised anywhere in it, as Hugging Face does, but
+   not in the spans `plain`, which may be null. -1: the text is not UTF-8, has more tokens than
+   tokens->most, which ends the work early, or is too hard to match for the split expression;
+   tokens->count is as before then. */
 static inline int qwen3_encode(const qwen3_tokenizer *t, const char *text, size_t size,
-                               qwen3_tokens *tokens, char *error, size_t error_size);
+                               const qwen3_spans *plain, qwen3_tokens *tokens, char *error,
+                               size_t error_size);
 
 /* The id of a token by its text, such as "<|im_end|>". -1: it is none of the added tokens. */
 static inline int64_t qwen3_added_id(const qwen3_tokenizer *t, const char *text);
@@ -112,18 +123,30 @@ static inline int qwen3_decode(const qwen3_tokenizer *t, uint32_t id, int skip_s
 /* Appends U+FFFD if the last character is incomplete. */
 static inline int qwen3_decode_end(qwen3_partial *partial, qwen3_string *text);
 
+/* A call of a tool, in a message of the assistant. */
+typedef struct qwen3_call {
+    const char *name, *arguments; /* arguments: JSON */
+} qwen3_call;
+
 /* A message of a conversation. */
 typedef struct qwen3_message {
-    const char *role; /* system, user or assistant */
+    const char *role; /* system, user, assistant or tool: what a call has returned */
     const char *content;
     size_t size;
+    const char *reasoning; /* of an answer; null: what its content has before </think> */
+    size_t reasoning_size;
+    const qwen3_call *calls;
+    size_t n_calls;
 } qwen3_message;
 
-/* Appends the prompt that Qwen3's chat template makes of a conversation, up to where the assistant's answer begins. Of
-   earlier answers the reasoning, up to </think>, is left out. thinking 0: the answer begins with an empty reasoning, so
-   that the model does not reason. -1: a role is none of the three, or there is no memory. */
+/* Appends the prompt that Qwen3's chat template makes of a conversation, up to where the assistant's
+   answer begins. Of answers before the last question the reasoning is left out. thinking 0: the
+   answer begins with an empty reasoning, so that the model does not reason. plain: to it the spans
+   of what messages say are added, so that control tokens in them are text; or null. -1: a role is
+   none of the four, or there is no memory. */
 static inline int qwen3_chat_prompt(const qwen3_message *messages, size_t count, int thinking,
-                                    qwen3_string *prompt, char *error, size_t error_size);
+                                    qwen3_string *prompt, qwen3_spans *plain, char *error,
+                                    size_t error_size);
 
 static inline int qwen3_string_add(qwen3_string *s, const char *text, size_t size);
 
@@ -160,10 +183,26 @@ static inline int qwen3_string_add_text(qwen3_string *s, const char *text)
     return qwen3_string_add(s, text, strlen(text));
 }
 
+static inline int qwen3_spans_add(qwen3_spans *s, size_t begin, size_t end)
+{
+    void *at = s->at;
+    const int failed = qwen3_grow(&at, &s->room, 2 * (s->count + 1), sizeof *s->at);
+    s->at = (size_t *)at;
+    if (failed) return -1;
+    s->at[2 * s->count] = begin, s->at[2 * s->count + 1] = end;
+    s->count++;
+    return 0;
+}
+
 static inline int qwen3_tokens_add(qwen3_tokens *t, uint32_t id)
 {
     void *at = t->at;
-    const int failed = qwen3_grow(&at, &t->room, t->count + 1, sizeof *t->at);
+    int failed;
+    if (t->most && t->count >= t->most) {
+        t->full = 1;
+        return -1;
+    }
+    failed = qwen3_grow(&at, &t->room, t->count + 1, sizeof *t->at);
     t->at = (uint32_t *)at;
     if (failed) return -1;
     t->at[t->count++] = id;
@@ -695,7 +734,17 @@ typedef struct qwen3_encoder {
         waiting; /* candidates in the heap: the lowest rank, of equal ones the leftmost, first */
     pcre2_match_data *match;
     pcre2_match_context *context;
+    const char *text;         /* the whole one, in which `plain` are spans; null: a copy of it */
+    const qwen3_spans *plain; /* or null */
+    size_t span;              /* the first of them that ends after what was looked at */
 } qwen3_encoder;
+
+static inline int qwen3_encoded(qwen3_encoder *e, uint32_t id)
+{
+    if (!qwen3_tokens_add(e->tokens, id)) return 0;
+    return e->tokens->full ? qwen3_fail(e->s, "more than %zu tokens", e->tokens->most)
+                           : qwen3_no_memory(e->s);
+}
 
 static inline int qwen3_goes_first(const qwen3_candidate *a, const qwen3_candidate *b)
 {
@@ -785,7 +834,7 @@ static inline int qwen3_encode_word(qwen3_encoder *e, const char *word, size_t s
         qwen3_merge_symbols(e, &c);
     }
     for (at = 0; at >= 0; at = e->symbol[at].after)
-        if (qwen3_tokens_add(e->tokens, e->symbol[at].id)) return qwen3_no_memory(e->s);
+        if (qwen3_encoded(e, e->symbol[at].id)) return -1;
     return 0;
 }
 
@@ -836,6 +885,16 @@ static inline const qwen3_added *qwen3_added_at(const qwen3_added_set *set, cons
     return found;
 }
 
+/* Whether a part of the whole text meets a plain span. Asked from its beginning to its end. */
+static inline int qwen3_is_plain(qwen3_encoder *e, const char *text, size_t size)
+{
+    size_t begin;
+    if (!e->plain || !e->text) return 0;
+    begin = (size_t)(text - e->text);
+    while (e->span < e->plain->count && e->plain->at[2 * e->span + 1] <= begin) e->span++;
+    return e->span < e->plain->count && e->plain->at[2 * e->span] < begin + size;
+}
+
 typedef int qwen3_encode_part(qwen3_encoder *e, const char *text, size_t size);
 
 /* Encodes the added tokens of the set, and what lies between them by `rest`. */
@@ -846,32 +905,41 @@ static inline int qwen3_encode_around(qwen3_encoder *e, const qwen3_added_set *s
     while (at < size) {
         const qwen3_added *found =
             set->begins[(unsigned char)text[at]] ? qwen3_added_at(set, text + at, size - at) : NULL;
-        if (!found) {
+        if (!found || qwen3_is_plain(e, text + at, found->size)) {
             at++;
             continue;
         }
         if (at > from && rest(e, text + from, at - from)) return -1;
-        if (qwen3_tokens_add(e->tokens, found->id)) return qwen3_no_memory(e->s);
+        if (qwen3_encoded(e, found->id)) return -1;
         from = at += found->size;
     }
     return size > from ? rest(e, text + from, size - from) : 0;
 }
 
+/* Text without tokens of the first set. Those of the second are not looked for where some of it is
+   plain: as NFC it has other places. */
 static inline int qwen3_encode_normalized(qwen3_encoder *e, const char *text, size_t size)
 {
-    uint8_t *nfc;
+    static const qwen3_added_set none = {NULL, 0, {0}};
+    const qwen3_added_set *set = qwen3_is_plain(e, text, size) ? &none : &e->t->normalized;
+    const char *whole = e->text;
+    uint8_t *nfc = NULL;
     int failed;
-    if (!e->t->nfc)
-        return qwen3_encode_around(e, &e->t->normalized, text, size, qwen3_encode_words);
-    nfc = u8_normalize(UNINORM_NFC, (const uint8_t *)text, size, NULL, &size);
-    if (!nfc) return qwen3_no_memory(e->s);
-    failed = qwen3_encode_around(e, &e->t->normalized, (const char *)nfc, size, qwen3_encode_words);
+    if (e->t->nfc) {
+        nfc = u8_normalize(UNINORM_NFC, (const uint8_t *)text, size, NULL, &size);
+        if (!nfc) return qwen3_no_memory(e->s);
+        text = (const char *)nfc;
+    }
+    e->text = NULL;
+    failed = qwen3_encode_around(e, set, text, size, qwen3_encode_words);
+    e->text = whole;
     free(nfc);
     return failed;
 }
 
 static inline int qwen3_encode(const qwen3_tokenizer *t, const char *text, size_t size,
-                               qwen3_tokens *tokens, char *error, size_t error_size)
+                               const qwen3_spans *plain, qwen3_tokens *tokens, char *error,
+                               size_t error_size)
 {
     const qwen3_source s = qwen3_source_of("text", error, error_size);
     const size_t before = tokens->count;
@@ -884,6 +952,8 @@ static inline int qwen3_encode(const qwen3_tokenizer *t, const char *text, size_
     if (bad) return qwen3_fail(&s, "not UTF-8 at byte %zu", (size_t)(bad - (const uint8_t *)text));
     memset(&e, 0, sizeof e);
     e.t = t, e.s = &s, e.tokens = tokens;
+    e.text = text, e.plain = plain;
+    tokens->full = 0;
     e.match = pcre2_match_data_create(1, NULL);
     e.context = pcre2_match_context_create(NULL);
     failed = e.match && e.context
@@ -999,44 +1069,113 @@ static inline void qwen3_part_answer(qwen3_message *answer, qwen3_message *reaso
     qwen3_strip(&answer->content, &answer->size, 1, 0);
 }
 
-static inline int qwen3_chat_message(const qwen3_message *message, int is_last, int follows_user,
-                                     qwen3_string *prompt)
+/* Adds what a message says, in which control tokens are text. */
+static inline int qwen3_add_plain(qwen3_string *prompt, qwen3_spans *plain, const char *text,
+                                  size_t size)
+{
+    const size_t begin = prompt->size;
+    if (qwen3_string_add(prompt, text, size)) return -1;
+    return plain && size ? qwen3_spans_add(plain, begin, begin + size) : 0;
+}
+
+static inline int qwen3_is_role(const qwen3_message *m, const char *role)
+{
+    return !strcmp(m->role, role);
+}
+
+static inline int qwen3_chat_calls(const qwen3_message *m, qwen3_string *prompt, qwen3_spans *plain)
+{
+    size_t i;
+    for (i = 0; i < m->n_calls; i++) {
+        const qwen3_call *c = &m->calls[i];
+        if (((i || m->size) && qwen3_string_add(prompt, "\n", 1)) ||
+            qwen3_string_add_text(prompt, "<tool_call>\n{\"name\": \"") ||
+            qwen3_add_plain(prompt, plain, c->name, strlen(c->name)) ||
+            qwen3_string_add_text(prompt, "\", \"arguments\": ") ||
+            qwen3_add_plain(prompt, plain, c->arguments, strlen(c->arguments)) ||
+            qwen3_string_add_text(prompt, "}\n</tool_call>"))
+            return -1;
+    }
+    return 0;
+}
+
+/* An answer. Only of answers to the last question is the reasoning shown. */
+static inline int qwen3_chat_answer(const qwen3_message *message, int is_last, int follows_user,
+                                    qwen3_string *prompt, qwen3_spans *plain)
 {
     qwen3_message m = *message, reasoning = *message;
-    const int answers = !strcmp(m.role, "assistant");
-    int bad = qwen3_string_add_text(prompt, "<|im_start|>") ||
-              qwen3_string_add_text(prompt, m.role) || qwen3_string_add(prompt, "\n", 1);
-    reasoning.size = 0;
-    if (answers) qwen3_part_answer(&m, &reasoning);
-    /* Only of answers to the last question is the reasoning shown. */
-    if (answers && follows_user && (is_last || reasoning.size)) {
+    if (m.reasoning)
+        reasoning.content = m.reasoning, reasoning.size = m.reasoning_size;
+    else
+        qwen3_part_answer(&m, &reasoning);
+    if (follows_user && (is_last || reasoning.size)) {
         qwen3_strip(&m.content, &m.size, 1, 0);
-        bad = bad || qwen3_string_add_text(prompt, "<think>\n") ||
-              qwen3_string_add(prompt, reasoning.content, reasoning.size) ||
-              qwen3_string_add_text(prompt, "\n</think>\n\n");
+        qwen3_strip(&reasoning.content, &reasoning.size, 1, 1);
+        if (qwen3_string_add_text(prompt, "<think>\n") ||
+            qwen3_add_plain(prompt, plain, reasoning.content, reasoning.size) ||
+            qwen3_string_add_text(prompt, "\n</think>\n\n"))
+            return -1;
     }
-    return bad || qwen3_string_add(prompt, m.content, m.size) ||
+    return qwen3_add_plain(prompt, plain, m.content, m.size) || qwen3_chat_calls(&m, prompt, plain);
+}
+
+/* What calls have returned stands in one message of the user. */
+static inline int qwen3_chat_returned(const qwen3_message *m, int is_first, int is_last,
+                                      qwen3_string *prompt, qwen3_spans *plain)
+{
+    return (is_first && qwen3_string_add_text(prompt, "<|im_start|>user")) ||
+           qwen3_string_add_text(prompt, "\n<tool_response>\n") ||
+           qwen3_add_plain(prompt, plain, m->content, m->size) ||
+           qwen3_string_add_text(prompt, "\n</tool_response>") ||
+           (is_last && qwen3_string_add_text(prompt, "<|im_end|>\n"));
+}
+
+static inline int qwen3_chat_message(const qwen3_message *all, size_t count, size_t i,
+                                     size_t last_user, qwen3_string *prompt, qwen3_spans *plain)
+{
+    const qwen3_message *m = &all[i];
+    const int is_last = i + 1 == count;
+    if (qwen3_is_role(m, "tool"))
+        return qwen3_chat_returned(m, !i || !qwen3_is_role(m - 1, "tool"),
+                                   is_last || !qwen3_is_role(m + 1, "tool"), prompt, plain);
+    return qwen3_string_add_text(prompt, "<|im_start|>") ||
+           qwen3_string_add_text(prompt, m->role) || qwen3_string_add(prompt, "\n", 1) ||
+           (qwen3_is_role(m, "assistant")
+                ? qwen3_chat_answer(m, is_last, i > last_user, prompt, plain)
+                : qwen3_add_plain(prompt, plain, m->content, m->size)) ||
            qwen3_string_add_text(prompt, "<|im_end|>\n");
 }
 
-static inline int qwen3_chat_prompt(const qwen3_message *messages, size_t count, int thinking,
-                                    qwen3_string *prompt, char *error, size_t error_size)
+/* A message of the user that is what a tool has returned asks no question. */
+static inline int qwen3_asks(const qwen3_message *m)
 {
+    static const char begin[] = "<tool_response>", end[] = "</tool_response>";
+    const size_t n = sizeof begin - 1, k = sizeof end - 1;
+    if (!qwen3_is_role(m, "user")) return 0;
+    return m->size < n || memcmp(m->content, begin, n) || m->size < k ||
+           memcmp(m->content + m->size - k, end, k);
+}
+
+static inline int qwen3_chat_prompt(const qwen3_message *messages, size_t count, int thinking,
+                                    qwen3_string *prompt, qwen3_spans *plain, char *error,
+                                    size_t error_size)
+{
+    static const char *const roles[] = {"system", "user", "assistant", "tool"};
     const qwen3_source s = qwen3_source_of("messages", error, error_size);
-    size_t i, last_user = count;
+    size_t i, k, last_user = count;
     int bad = 0;
     for (i = 0; i < count; i++) {
-        const char *role = messages[i].role;
-        if (strcmp(role, "system") && strcmp(role, "user") && strcmp(role, "assistant"))
+        for (k = 0; k < 4 && !qwen3_is_role(&messages[i], roles[k]);) k++;
+        if (k == 4)
             return qwen3_fail(&s,
                               "[%zu].role: \"%.60s\" is not supported, expected \"system\", "
-                              "\"user\" or \"assistant\"",
-                              i, role);
-        if (!strcmp(role, "user")) last_user = i;
+                              "\"user\", \"assistant\" or \"tool\"",
+                              i, messages[i].role);
+        if (qwen3_asks(&messages[i])) last_user = i;
     }
     if (last_user == count) last_user = count ? count - 1 : 0;
-    for (i = 0; i < count; i++)
-        bad = bad || qwen3_chat_message(&messages[i], i + 1 == count, i > last_user, prompt);
+    for (i = 0; i < count && !bad; i++)
+        bad = qwen3_chat_message(messages, count, i, last_user, prompt, plain);
     bad = bad || qwen3_string_add_text(prompt, "<|im_start|>assistant\n") ||
           (!thinking && qwen3_string_add_text(prompt, "<think>\n\n</think>\n\n"));
     return bad ? qwen3_no_memory(&s) : 0;

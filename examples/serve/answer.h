@@ -1,25 +1,24 @@
 /* answer.h: what the server answers: JSON, and server-sent events (SSE) of it.
 
-   Answers have the fields of OpenAI's API. In addition each choice has `token_ids`, and the text of a model without a
-   tokenizer is empty. Functions return memory that the caller frees, or null when there is none. */
+   Answers have the fields of OpenAI's API. In addition each choice has `token_ids`, and the text of
+   a model without a tokenizer is empty. Functions return memory that the caller frees, or null when
+   there is none. */
 #ifndef SERVE_ANSWER_H
 #define SERVE_ANSWER_H
 
-#include "text.h"
+#include "choice.h"
 
-/* An answer while it is sent. */
+/* What all parts of an answer have. */
 typedef struct answer {
-    const text_codec *codec;
     completion_kind kind;
     const char *model;
-    uint64_t number; /* of the request */
-    int64_t created; /* seconds since 1970 */
-    uint32_t chunks; /* of a stream, so far */
-    qwen3_partial partial;
+    char id[64];
+    int64_t created;    /* seconds since 1970 */
+    uint32_t reasoning; /* 0: is left out; 1: has a field; 2: is part of the content */
 } answer;
 
 typedef struct usage {
-    uint32_t prompt, generated;
+    uint64_t prompt, generated;
 } usage;
 
 /* ---- JSON ---- */
@@ -32,27 +31,67 @@ static char *dumped(json_t *value)
     return text;
 }
 
+/* The API's word for what most refusals of a status mean; null: it has none. */
+static const char *code_of_status(unsigned status)
+{
+    switch (status) {
+    case 401:
+        return "invalid_api_key";
+    case 404:
+        return "unknown_url";
+    case 429:
+        return "rate_limit_exceeded";
+    default:
+        return NULL;
+    }
+}
+
+static const char *type_of_status(unsigned status)
+{
+    return status == 429                   ? "rate_limit_error"
+           : status < 500 || status == 501 ? "invalid_request_error"
+                                           : "server_error";
+}
+
 static char *answer_refusal(const refusal *why)
 {
-    const char *type = why->status < 500 ? "invalid_request_error" : "server_error";
-    json_t *error =
-        json_pack("{s:s, s:s, s:o, s:i}", "message", why->message, "type", type, "param",
-                  why->field[0] ? json_string(why->field) : json_null(), "code", (int)why->status);
+    const char *code = why->code ? why->code : code_of_status(why->status);
+    json_t *error = json_pack("{s:s, s:s, s:o, s:o}", "message", why->message, "type",
+                              type_of_status(why->status), "param",
+                              why->field[0] ? json_string(why->field) : json_null(), "code",
+                              code ? json_string(code) : json_null());
     if (error && why->has_fits)
         json_object_set_new(error, "fits", json_integer((json_int_t)why->fits));
     return dumped(json_pack("{s:o}", "error", error));
 }
 
-static char *answer_models(const char *model, const engine_limits *limits, int64_t created)
+/* Why a request failed while it was decoded. */
+static char *answer_failure(const char *message, const char *code)
 {
-    return dumped(json_pack("{s:s, s:[{s:s, s:s, s:I, s:s, s:I}]}", "object", "list", "data", "id",
-                            model, "object", "model", "created", (json_int_t)created, "owned_by",
-                            "fleet", "max_model_len", (json_int_t)limits->context));
+    return dumped(json_pack("{s:{s:s, s:s, s:n, s:s}}", "error", "message", message, "type",
+                            "server_error", "param", "code", code));
 }
 
-static char *answer_health(const engine_load *load, uint32_t stopping)
+static json_t *model_object(const char *model, const engine_limits *limits, int64_t created)
 {
-    const char *status = load->failed ? "failed" : stopping ? "stopping" : "ok";
+    return json_pack("{s:s, s:s, s:I, s:s, s:I}", "id", model, "object", "model", "created",
+                     (json_int_t)created, "owned_by", "fleet", "max_model_len",
+                     (json_int_t)limits->context);
+}
+
+static char *answer_models(const char *model, const engine_limits *limits, int64_t created)
+{
+    return dumped(
+        json_pack("{s:s, s:[o]}", "object", "list", "data", model_object(model, limits, created)));
+}
+
+static char *answer_version(const char *version)
+{
+    return dumped(json_pack("{s:s}", "version", version));
+}
+
+static char *answer_health(const engine_load *load, const char *status)
+{
     json_t *health =
         json_pack("{s:s, s:{s:I, s:I}, s:{s:I, s:I}}", "status", status, "waiting",
                   job_class_names[0], (json_int_t)load->waiting[0], job_class_names[1],
@@ -60,6 +99,28 @@ static char *answer_health(const engine_load *load, uint32_t stopping)
                   (json_int_t)load->running[0], job_class_names[1], (json_int_t)load->running[1]);
     if (health && load->failed) json_object_set_new(health, "error", json_string(load->error));
     return dumped(health);
+}
+
+static json_t *ids_array(const uint32_t *tokens, uint32_t n)
+{
+    json_t *ids = json_array();
+    for (uint32_t i = 0; i < n; i++)
+        json_array_append_new(ids, json_integer((json_int_t)tokens[i]));
+    return ids;
+}
+
+/* The fields of vLLM's answer, and so of llama.cpp's. */
+static char *answer_tokens(const prompt *p, const engine_limits *limits)
+{
+    return dumped(json_pack("{s:I, s:I, s:o}", "count", (json_int_t)p->n_tokens, "max_model_len",
+                            (json_int_t)limits->context, "tokens",
+                            ids_array(p->tokens, p->n_tokens)));
+}
+static char *answer_detokens(const qwen3_string *text)
+{
+    const char *at = text->at ? text->at : "";
+    return dumped(json_pack("{s:o, s:o}", "prompt", json_stringn(at, text->size), "content",
+                            json_stringn(at, text->size)));
 }
 
 static json_t *usage_object(usage u)
@@ -72,47 +133,72 @@ static json_t *usage_object(usage u)
 /* What all answers to a completion have. */
 static json_t *answer_object(const answer *a, const char *object, json_t *choices)
 {
-    char id[48];
-    snprintf(id, sizeof id, "%s-%llu", a->kind == COMPLETION_CHAT ? "chatcmpl" : "cmpl",
-             (unsigned long long)a->number);
-    return json_pack("{s:s, s:s, s:I, s:s, s:o}", "id", id, "object", object, "created",
+    return json_pack("{s:s, s:s, s:I, s:s, s:o}", "id", a->id, "object", object, "created",
                      (json_int_t)a->created, "model", a->model, "choices", choices);
 }
 
-/* A choice with these tokens. where: "message" or "delta" in a chat. finish: why the answer ended, or null. */
-static json_t *choice_object(answer *a, const char *where, const uint32_t *tokens, uint32_t n,
-                             const char *finish)
+static json_t *piece_of(text_piece p)
 {
-    qwen3_string bytes = text_of_tokens(a->codec, &a->partial, tokens, n, finish != NULL);
-    json_t *text = json_stringn(bytes.at ? bytes.at : "", bytes.size);
-    json_t *ids = json_array(), *choice = json_pack("{s:i}", "index", 0), *message;
-    for (uint32_t i = 0; i < n; i++)
-        json_array_append_new(ids, json_integer((json_int_t)tokens[i]));
-    if (a->kind == COMPLETION_CHAT) {
-        message = json_pack("{s:o}", "content", text);
-        if (!a->chunks) json_object_set_new(message, "role", json_string("assistant"));
-        json_object_set_new(choice, where, message);
-    } else {
-        json_object_set_new(choice, "text", text);
-    }
-    json_object_set_new(choice, "token_ids", ids);
-    json_object_set_new(choice, "finish_reason", finish ? json_string(finish) : json_null());
-    free(bytes.at);
-    return choice;
+    return json_stringn(p.at ? p.at : "", p.size);
 }
 
-/* A whole answer. error: why the engine gave up, or null; what was generated before is there. */
-static char *answer_whole(answer *a, const uint32_t *tokens, usage u, const char *finish,
-                          const char *error)
+/* What a choice says. first: nothing of it was said before. */
+static json_t *message_object(const answer *a, const text_pieces *pieces, uint32_t first)
 {
-    json_t *choice = choice_object(a, "message", tokens, u.generated, finish);
-    json_t *whole =
-        answer_object(a, a->kind == COMPLETION_CHAT ? "chat.completion" : "text_completion",
-                      json_pack("[o]", choice));
+    json_t *message = json_pack("{s:o}", "content", piece_of(pieces->content));
+    if (first) json_object_set_new(message, "role", json_string("assistant"));
+    if (a->reasoning == 1 && pieces->reasoning.size)
+        json_object_set_new(message, "reasoning_content", piece_of(pieces->reasoning));
+    return message;
+}
+
+/* A choice with these tokens. where: "message" or "delta" in a chat. finish: why it ended, or
+   null. */
+static json_t *choice_object(const answer *a, const choice *h, const char *where, uint32_t first,
+                             const text_pieces *pieces, json_t *ids, const char *finish)
+{
+    json_t *object = json_pack("{s:i}", "index", (int)h->index);
+    if (a->kind == COMPLETION_CHAT)
+        json_object_set_new(object, where, message_object(a, pieces, first));
+    else
+        json_object_set_new(object, "text", piece_of(pieces->content));
+    json_object_set_new(object, "token_ids", ids);
+    json_object_set_new(object, "finish_reason", finish ? json_string(finish) : json_null());
+    json_object_set_new(object, "logprobs", json_null());
+    return object;
+}
+
+/* Splits text that follows what was taken before, where reasoning is to be told apart. */
+static size_t split_text(const answer *a, choice *h, const char *text, size_t size, uint32_t last,
+                         text_pieces *pieces)
+{
+    if (a->kind == COMPLETION_CHAT && a->reasoning < 2)
+        return take_pieces(&h->reasoning, text, size, last, pieces);
+    memset(pieces, 0, sizeof *pieces);
+    pieces->content.at = text, pieces->content.size = size;
+    return size;
+}
+
+/* Why a choice has ended that did not fail. */
+static const char *finish_of(const choice *h)
+{
+    return h->stopped || h->at_eos ? "stop" : "length";
+}
+
+/* A whole answer: all choices have ended. */
+static char *answer_whole(const answer *a, choice *choices, uint32_t n, usage u)
+{
+    json_t *all = json_array(), *whole;
+    for (uint32_t i = 0; i < n; i++) {
+        choice *h = &choices[i];
+        text_pieces pieces;
+        split_text(a, h, h->text.at ? h->text.at : "", h->ready, 1, &pieces);
+        json_array_append_new(all, choice_object(a, h, "message", 1, &pieces,
+                                                 ids_array(h->tokens, h->n_tokens), finish_of(h)));
+    }
+    whole =
+        answer_object(a, a->kind == COMPLETION_CHAT ? "chat.completion" : "text_completion", all);
     json_object_set_new(whole, "usage", usage_object(u));
-    if (error)
-        json_object_set_new(whole, "error",
-                            json_pack("{s:s, s:s}", "message", error, "type", "server_error"));
     return dumped(whole);
 }
 
@@ -128,14 +214,12 @@ static char *event_of(char *text)
     return event;
 }
 
-/* The event of tokens that follow those of the event before. finish: not null in the last one. */
-static char *event_of_tokens(answer *a, const uint32_t *tokens, uint32_t n, const char *finish)
+/* An event of one choice. */
+static char *event_of_choice(const answer *a, json_t *one)
 {
-    json_t *choice = choice_object(a, "delta", tokens, n, finish);
-    a->chunks++;
     return event_of(dumped(
         answer_object(a, a->kind == COMPLETION_CHAT ? "chat.completion.chunk" : "text_completion",
-                      json_pack("[o]", choice))));
+                      json_pack("[o]", one))));
 }
 
 static char *event_of_usage(const answer *a, usage u)
@@ -146,10 +230,10 @@ static char *event_of_usage(const answer *a, usage u)
     return event_of(dumped(chunk));
 }
 
-static char *event_of_error(const char *error)
+/* Clients of the API raise it. */
+static char *event_of_error(const char *message, const char *code)
 {
-    return event_of(
-        dumped(json_pack("{s:{s:s, s:s}}", "error", "message", error, "type", "server_error")));
+    return event_of(answer_failure(message, code));
 }
 
 static char *event_of_end(void)

@@ -1,15 +1,18 @@
-/* http.h: what the header of a request shows before its body is read: how the body is framed, and for whom it was sent.
+/* http.h: what the header of a request shows before its body is read: how the body is framed, and
+   for whom it was sent.
 
        request_head h = {0};
        MHD_get_connection_values(connection, MHD_HEADER_KIND, head_line, &h);
-       ... head_framing(&h, version, &why) || head_site(&h, &site, &why) ...
+       ... head_framing(&h, version, most, &why) || head_site(&h, &site, &why) ...
 
-   FRAMING   Two servers that disagree where a request ends take the rest of it for another one, which its sender chose
-             (request smuggling). So what RFC 9112 calls ambiguous is refused, and the connection is closed.
-   SITE      A page of another site may send requests to this machine from a browser on it, also by a name of its own that
-             leads here (DNS rebinding). Without an API key a request must therefore name this server by an address, by
-             localhost, by a name without a dot, which no site can have, or by one of --server-name; and an Origin, which
-             browsers add, must be this server's or one of --cors.
+   FRAMING   Two servers that disagree where a request ends take the rest of it for another one,
+             which its sender chose (request smuggling). What RFC 9112 calls ambiguous is refused,
+             and the connection is closed.
+   SITE      A page of another site may send requests to this machine from a browser on it, also by
+             a name of its own that leads here (DNS rebinding). Without an API key a request must
+             therefore name this server by an address, by localhost, by a name without a dot, which
+             no site can have, or by one of --server-name; and an Origin, which browsers add, must
+             be this server's or one of --cors.
 
    Functions return 0, or -1 and why. Needs libmicrohttpd for its types. */
 #ifndef SERVE_HTTP_H
@@ -55,7 +58,8 @@ static enum MHD_Result head_line(void *user, enum MHD_ValueKind kind, const char
     return MHD_YES;
 }
 
-/* Refusals after which the connection cannot go on: where the next request begins is not certain. */
+/* Refusals after which the connection cannot go on: where the next request begins is not certain.
+   */
 static int head_framing(const request_head *h, const char *version, size_t most, refusal *why)
 {
     if (h->bad_names) return refuse(why, 400, "", "a header has a name with a space in it");

@@ -6,12 +6,16 @@
 #if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* POLLRDHUP */
 #endif
+#include "../../fleet.h"
 #include "server.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <stddef.h>
 #include <sys/resource.h>
+
+#define VERSION_WORD(number) #number
+#define VERSION_TEXT(major, minor) VERSION_WORD(major) "." VERSION_WORD(minor)
 
 enum {
     SERVE_FAILED = 1,
@@ -21,7 +25,7 @@ enum {
 typedef struct options {
     const char *dir, *host, *port, *name, *key_file, *names, *origins, *log, *trace;
     uint32_t context, batch, chunk, beside, queue, body, connections, of_address, seconds, workers,
-        help;
+        drain, strict, allow_special, help;
 } options;
 
 static const char help_text[] =
@@ -59,12 +63,18 @@ static const char help_text[] =
     "  --seconds N         that a client has to send its request, and to read the rest of an "
     "answer\n"
     "                      (default 30)\n"
+    "  --drain N           seconds that running requests have to end after SIGINT or SIGTERM, "
+    "before\n"
+    "                      they are cancelled (default 30)\n"
+    "  --strict            refuses fields that are not known, and max_tokens that do not fit\n"
+    "  --allow-special     control tokens in messages, such as <|im_end|>, are not text\n"
     "  --log FILE          a line for each request that comes or ends, with both queues; -: "
     "stderr\n"
     "  --trace FILE        a timeline of all requests, JSON for Perfetto\n"
     "  --help\n"
     "\n"
-    "Ends at SIGINT or SIGTERM. Status 0; 1: it went wrong; 2: a file or an argument is wrong.\n";
+    "Ends at SIGINT or SIGTERM; at a second one without waiting. Status 0; 1: it went wrong; 2: a "
+    "file or an argument is wrong.\n";
 
 /* Prints why the program ends, and returns its status. */
 static int stop(int code, const char *format, ...)
@@ -87,8 +97,10 @@ static int stop_for_file(const char *error)
 typedef struct option {
     const char *name;
     size_t at;     /* offset in options */
-    uint32_t most; /* of a number; 0: text */
+    uint32_t most; /* of a number; 0: text; OPTION_FLAG: it has no value */
 } option;
+#define OPTION_FLAG UINT32_MAX
+
 static const option known_options[] = {
     {"--host", offsetof(options, host), 0},
     {"--port", offsetof(options, port), 0},
@@ -108,13 +120,17 @@ static const option known_options[] = {
     {"--connections", offsetof(options, connections), 1u << 16},
     {"--of-address", offsetof(options, of_address), 1u << 16},
     {"--seconds", offsetof(options, seconds), 86400},
+    {"--drain", offsetof(options, drain), 86400},
+    {"--strict", offsetof(options, strict), OPTION_FLAG},
+    {"--allow-special", offsetof(options, allow_special), OPTION_FLAG},
 };
 #define KNOWN_OPTIONS (sizeof known_options / sizeof known_options[0])
 
 static int read_options(options *o, int argc, char **argv)
 {
     o->host = "127.0.0.1", o->port = "8080";
-    o->batch = 16, o->queue = 256, o->body = 1u << 20, o->connections = 1024, o->seconds = 30;
+    o->batch = 16, o->queue = 256, o->body = 1u << 20, o->connections = 1024,
+    o->seconds = o->drain = 30;
     for (int i = 1; i < argc; i++) {
         const option *known = known_options;
         char *to, *end;
@@ -130,8 +146,12 @@ static int read_options(options *o, int argc, char **argv)
             o->dir = argv[i];
             continue;
         }
-        if (++i == argc) return stop(SERVE_REFUSED, "%s needs a value", known->name);
         to = (char *)o + known->at;
+        if (known->most == OPTION_FLAG) {
+            *(uint32_t *)(void *)to = 1;
+            continue;
+        }
+        if (++i == argc) return stop(SERVE_REFUSED, "%s needs a value", known->name);
         if (!known->most) {
             *(const char **)(void *)to = argv[i];
             continue;
@@ -206,6 +226,16 @@ static int put_out(const char *text, size_t size)
     return stop_for_output("", "standard output", output_flush(&out));
 }
 
+/* Lets running requests end, until it takes too long or another signal comes. */
+static void drain(server *s, uint32_t seconds, const sigset_t *signals)
+{
+    const struct timespec pause = {0, SWEEP_NS};
+    const double until = server_now() + seconds;
+    server_drain(s);
+    while (requests_open(s) && server_now() < until && sigtimedwait(signals, NULL, &pause) < 0)
+        continue;
+}
+
 /* Runs the server until a signal asks for its end. */
 static int serve(server *s, const options *o, sigset_t *signals)
 {
@@ -227,7 +257,8 @@ static int serve(server *s, const options *o, sigset_t *signals)
              s->codec.is_open ? "text and token ids" : "token ids only");
     if ((bad = put_out(line, strlen(line))) != 0) return bad;
     sigwait(signals, &signal_number);
-    pthread_sigmask(SIG_UNBLOCK, signals, NULL); /* a second signal ends it at once */
+    drain(s, o->drain, signals);
+    pthread_sigmask(SIG_UNBLOCK, signals, NULL); /* one more signal ends it at once */
     return 0;
 }
 
@@ -246,7 +277,9 @@ static int run_engine(server *s, const options *o, sigset_t *signals)
     if (!s->e) return stop_for_file(error);
     bad = text_open(&s->codec, o->dir, engine_limits_of(s->e).vocab, error, sizeof error)
               ? stop_for_file(error)
-              : serve(s, o, signals);
+              : 0;
+    s->codec.allow_special = o->allow_special;
+    if (!bad) bad = serve(s, o, signals);
     server_stop(s);
     engine_close(s->e);
     text_close(&s->codec);
@@ -275,7 +308,8 @@ static int run(server *s, int argc, char **argv)
     if ((bad = raise_files(o.connections)) != 0) return bad;
     s->desc.host = o.host, s->desc.port = o.port, s->desc.model = name;
     s->desc.api_key = o.key_file ? key : NULL;
-    s->desc.names = o.names, s->desc.origins = o.origins;
+    s->desc.names = o.names, s->desc.origins = o.origins, s->desc.strict = o.strict;
+    s->desc.version = VERSION_TEXT(FLEET_VERSION_MAJOR, FLEET_VERSION_MINOR);
     if (!o.of_address) o.of_address = is_loopback(o.host) ? o.connections : (o.connections + 1) / 2;
     s->desc.of_address = o.of_address;
     s->desc.max_body = o.body, s->desc.connections = o.connections, s->desc.seconds = o.seconds;

@@ -1,4 +1,5 @@
-/* text.h: between the texts of requests and answers and the token ids of the engine, by ../qwen3/tokenizer.h. */
+/* text.h: between the texts of requests and answers and the token ids of the engine, by
+   ../qwen3/tokenizer.h. */
 #ifndef SERVE_TEXT_H
 #define SERVE_TEXT_H
 
@@ -6,7 +7,8 @@
 
 typedef struct text_codec {
     qwen3_tokenizer tokenizer;
-    uint32_t is_open; /* 0: the model has no tokenizer */
+    uint32_t is_open;       /* 0: the model has no tokenizer */
+    uint32_t allow_special; /* 1: control tokens in messages are not text */
 } text_codec;
 
 /* Opens the tokenizer of a model. Without a tokenizer.json the codec stays closed. -1: an error. */
@@ -30,39 +32,66 @@ static void text_close(text_codec *codec)
     codec->is_open = 0;
 }
 
-/* Replaces the text of a prompt, or its messages, by tokens. 0, or -1 and why. */
-static int text_to_tokens(const text_codec *codec, completion *c, refusal *why)
+/* Tokens of a text, at most so many; 0: any number. 0, or -1 and why. */
+static int tokens_of_text(const text_codec *codec, const qwen3_string *text,
+                          const qwen3_spans *plain, uint32_t most, const char *field, prompt *to,
+                          refusal *why)
 {
-    const char *field = c->messages ? "messages" : "prompt";
     char error[256] = "";
-    qwen3_string prompt;
     qwen3_tokens tokens;
     int bad;
-    if (c->tokens) return 0;
-    memset(&prompt, 0, sizeof prompt);
     memset(&tokens, 0, sizeof tokens);
-    bad = c->messages ? qwen3_chat_prompt(c->messages, c->n_messages, (int)c->thinking, &prompt,
-                                          error, sizeof error)
-                      : qwen3_string_add(&prompt, c->text, strlen(c->text));
-    bad = bad ||
-          qwen3_encode(&codec->tokenizer, prompt.at, prompt.size, &tokens, error, sizeof error);
-    free(prompt.at);
-    c->tokens = tokens.at, c->n_tokens = (uint32_t)tokens.count;
-    return bad ? refuse(why, 503, field, "%s", error[0] ? error : "no memory is left") : 0;
+    tokens.most = most;
+    bad = qwen3_encode(&codec->tokenizer, text->at ? text->at : "", text->size, plain, &tokens,
+                       error, sizeof error);
+    to->tokens = tokens.at, to->n_tokens = (uint32_t)tokens.count;
+    if (bad && tokens.full) return refuse_context(why, field, most, "too many tokens");
+    return bad ? refuse(why, 503, field, "%s", error) : 0;
 }
 
-/* The text of tokens that follow those of the call before: whole characters, of which `partial` keeps the beginning. The
-   caller frees text.at, which is null where there is no text. */
-static qwen3_string text_of_tokens(const text_codec *codec, qwen3_partial *partial,
-                                   const uint32_t *tokens, uint32_t n, uint32_t last)
+static int tokens_of_chat(const text_codec *codec, completion *c, uint32_t most, refusal *why)
 {
+    char error[256] = "";
     qwen3_string text;
-    int bad = !codec->is_open;
+    qwen3_spans said;
+    int bad;
     memset(&text, 0, sizeof text);
-    for (uint32_t i = 0; i < n && !bad; i++)
-        bad = qwen3_decode(&codec->tokenizer, tokens[i], 1, partial, &text);
-    if (last && !bad) qwen3_decode_end(partial, &text);
-    return text;
+    memset(&said, 0, sizeof said);
+    bad = qwen3_chat_prompt(c->messages, c->n_messages, (int)c->thinking, &text,
+                            codec->allow_special ? NULL : &said, error, sizeof error)
+              ? refuse(why, 503, "messages", "%s", error)
+              : tokens_of_text(codec, &text, &said, most, "messages", &c->prompts[0], why);
+    free(text.at);
+    free(said.at);
+    return bad;
+}
+
+/* Makes tokens of prompts that are texts, or messages. Ends when one has more than `most`. */
+static int text_to_tokens(const text_codec *codec, completion *c, uint32_t most, refusal *why)
+{
+    if (c->messages) return tokens_of_chat(codec, c, most, why);
+    for (uint32_t i = 0; i < c->n_prompts; i++) {
+        prompt *p = &c->prompts[i];
+        qwen3_string text;
+        char field[32];
+        if (!p->text) continue;
+        snprintf(field, sizeof field, c->n_prompts > 1 ? "prompt[%u]" : "prompt", i);
+        memset(&text, 0, sizeof text);
+        text.at = (char *)(uintptr_t)p->text, text.size = strlen(p->text);
+        if (tokens_of_text(codec, &text, NULL, most, field, p, why)) return -1;
+    }
+    return 0;
+}
+
+/* The text of all these tokens; the caller frees its `at`. -1: no memory. */
+static int text_of_tokens(const text_codec *codec, const uint32_t *tokens, uint32_t n,
+                          uint32_t keep_special, qwen3_string *text)
+{
+    qwen3_partial partial;
+    memset(&partial, 0, sizeof partial);
+    for (uint32_t i = 0; i < n && codec->is_open; i++)
+        if (qwen3_decode(&codec->tokenizer, tokens[i], !keep_special, &partial, text)) return -1;
+    return qwen3_decode_end(&partial, text);
 }
 
 #endif /* SERVE_TEXT_H */

@@ -264,12 +264,12 @@ static json_t *least_tokenizer(void)
 /* What is encoded are tokens that there are, and without added tokens and normalizer the text comes back. */
 static void encoded(const qwen3_tokenizer *t, const char *text, size_t size)
 {
-    qwen3_tokens ids = {NULL, 0, 0};
+    qwen3_tokens ids = {NULL, 0, 0, 0, 0};
     qwen3_string back = {NULL, 0, 0};
     qwen3_partial partial;
     size_t i;
     memset(&partial, 0, sizeof partial);
-    if (parsed(qwen3_encode(t, text, size, &ids, error, sizeof error), "text")) {
+    if (parsed(qwen3_encode(t, text, size, NULL, &ids, error, sizeof error), "text")) {
         for (i = 0; i < ids.count; i++) {
             PROMISE(ids.at[i] < t->count);
             PROMISE(!qwen3_decode(t, ids.at[i], 0, &partial, &back));

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Requests that break the rules of HTTP, to the server of examples/serve and to a proxy before it (hostile.py): with the engine of the tests,
-# under AddressSanitizer.
+# Requests that break the rules of HTTP, to the server of examples/serve and to a proxy before it
+# (hostile.py): with the engine of the tests, under AddressSanitizer.
 #
 #   OUT=FOLDER LIBRARIES="-l..." [FLAGS="..."] tests/serve/hostile.sh
 set -eu

@@ -55,7 +55,7 @@ ends no_folder 2 "no MODEL_DIR"
 ends two_folders 2 "what is b?" a b
 ends unknown_option 2 "--colour" $model --colour
 ends no_value 2 "--port needs a value" $model --port
-for option in context batch chunk chunk-beside queue body connections seconds; do
+for option in context batch chunk chunk-beside queue body connections of-address seconds drain; do
     ends "no_number_$option" 2 "--$option needs a number from 1" $model --$option 0
 done
 ends large_port 2 "--port needs a number from 0 to 65535" $model --port 65536

@@ -23,7 +23,7 @@
 
 typedef struct setup {
     uint32_t context, batch, queue, body, connections, seconds, step_us;
-    uint32_t has_no_text;
+    uint32_t has_no_text, strict;
     const char *key;
     output *trace;
 } setup;
@@ -49,6 +49,7 @@ static void server_open(test_run *t, server *s, const setup *want)
     desc.queue = want->queue ? want->queue : 1000;
     desc.on_event = server_event, desc.user = s;
     s->desc.host = "127.0.0.1", s->desc.port = "0", s->desc.model = "tiny";
+    s->desc.version = "7.8", s->desc.strict = want->strict;
     s->desc.api_key = want->key, s->desc.trace = want->trace;
     s->desc.max_body = want->body ? want->body : 65536,
     s->desc.seconds = want->seconds ? want->seconds : 20;
@@ -203,13 +204,14 @@ static void reply_is(test_run *t, int fd, int status, const char *part)
 
 typedef struct told {
     uint32_t tokens[8192], n, ends; /* ends: [DONE] */
-    char text[16384], finish[16], error[64];
+    char text[16384], finish[16], error[64], code[32];
     long long prompt_tokens, completion_tokens; /* -1: no usage */
 } told;
 
 static void hear(told *a, const json_t *value)
 {
     const json_t *choice = json_array_get(json_object_get(value, "choices"), 0), *token;
+    const char *code;
     const json_t *usage = json_object_get(value, "usage"), *error = json_object_get(value, "error");
     const json_t *holder = json_object_get(choice, "message");
     const char *text, *finish = json_string_value(json_object_get(choice, "finish_reason"));
@@ -228,6 +230,8 @@ static void hear(told *a, const json_t *value)
     if (error)
         snprintf(a->error, sizeof a->error, "%s",
                  json_string_value(json_object_get(error, "message")));
+    code = json_string_value(json_object_get(error, "code"));
+    if (code) snprintf(a->code, sizeof a->code, "%s", code);
 }
 
 static told *told_by(const reply *r)
@@ -253,32 +257,34 @@ static told *told_by(const reply *r)
 }
 
 /* The tokens of a text, or of a chat in which it is the only message. */
-static completion tokens_of(server *s, const char *text, uint32_t chat)
+static prompt tokens_of(server *s, const char *text, uint32_t chat)
 {
     refusal why;
     qwen3_message message;
     completion c;
+    prompt p;
     memset(&c, 0, sizeof c);
+    memset(&p, 0, sizeof p);
+    memset(&message, 0, sizeof message);
     message.role = "user", message.content = text, message.size = strlen(text);
     c.thinking = 1;
+    c.prompts = &p, c.n_prompts = 1;
     if (chat)
         c.messages = &message, c.n_messages = 1;
     else
-        c.text = text;
-    if (text_to_tokens(&s->codec, &c, &why)) abort();
-    c.messages = NULL;
-    return c; /* the caller frees c.tokens */
+        p.text = text;
+    if (text_to_tokens(&s->codec, &c, 0, &why)) abort();
+    return p; /* the caller frees p.tokens */
 }
 
 /* Whether an answer of n tokens repeats its prompt, in tokens and in text. */
 static void repeats(test_run *t, server *s, const told *a, const char *prompt, uint32_t chat,
                     uint32_t n)
 {
-    completion c = tokens_of(s, prompt, chat);
-    qwen3_partial partial;
+    const struct prompt c = tokens_of(s, prompt, chat);
     qwen3_string text;
-    memset(&partial, 0, sizeof partial);
-    text = text_of_tokens(&s->codec, &partial, a->tokens, a->n, 1);
+    memset(&text, 0, sizeof text);
+    if (text_of_tokens(&s->codec, a->tokens, a->n, 0, &text)) abort();
     if (a->n != n) test_fail(t, __FILE__, __LINE__, "%u tokens of \"%s\", not %u", a->n, prompt, n);
     for (uint32_t i = 0; i < a->n; i++)
         if (a->tokens[i] != c.tokens[i % c.n_tokens])
@@ -305,17 +311,23 @@ static void statuses(test_run *t)
         {"GET /v1/models HTTP/1.1\r\n", 200, "\"id\":\"tiny\""},
         {"GET /metrics HTTP/1.1\r\n", 200, "\nserve_up 1\n"},
         {"GET / HTTP/1.1\r\n", 404, "no such path"},
+        {"GET /v1/models/tiny HTTP/1.1\r\n", 200, "\"id\":\"tiny\",\"object\":\"model\""},
+        {"GET /v1/models/large HTTP/1.1\r\n", 404, "\"code\":\"model_not_found\""},
+        {"GET /version HTTP/1.1\r\n", 200, "{\"version\":\"7.8\"}"},
+        {"POST /v1/embeddings HTTP/1.1\r\n", 404, "does not have embeddings"},
+        {"POST /v1/responses HTTP/1.1\r\n", 404, "\"code\":\"unknown_url\""},
         {"GET /v1/completions HTTP/1.1\r\n", 405, "\r\nAllow: POST\r\n"},
         {"POST /health HTTP/1.1\r\n", 405, "\r\nAllow: GET\r\n"},
         {"POST /v1/completions HTTP/1.1\r\nContent-Length: 2\r\n", 415, "application/json"},
         {"POST /v1/completions HTTP/1.1\r\nContent-Type: application/jsonx\r\n", 415, "json"},
-        {"POST /v1/completions HTTP/1.1\r\n" JSON, 400, "is not JSON"},
+        {"POST /v1/completions HTTP/1.1\r\n" JSON, 400, "is empty"},
         {"POST /v1/completions HTTP/1.1\r\n" JSON "Content-Length: 65537\r\n", 413,
          "\"fits\":65536"},
         {"NONSENSE\r\n", 0, ""}, /* closed */
     };
     server s;
     setup plain = plain_setup();
+    plain.strict = 1;
     server_open(t, &s, &plain);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const int fd = dial(&s);
@@ -328,10 +340,12 @@ static void statuses(test_run *t)
     }
     reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[1],\"colour\":2}"), 400,
              "\"param\":\"colour\"");
-    reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[1],\"max_tokens\":5000}"), 413,
-             "\"fits\":4096");
-    reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[1022],\"max_tokens\":50}"), 413,
+    reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[1],\"max_tokens\":5000}"), 400,
+             "\"code\":\"context_length_exceeded\",\"fits\":4096");
+    reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[1022],\"max_tokens\":50}"), 400,
              "\"fits\":7");
+    reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[1],\"logprobs\":3}"), 400,
+             "\"param\":\"logprobs\",\"code\":\"unsupported_value\"");
     CHECK_INT(jobs_of(&s), 0);
     server_close(&s);
 }
@@ -715,10 +729,16 @@ static void job_that_fails(test_run *t)
     plain.step_us = 500;
     server_open(t, &s, &plain);
     good = post(&s, "/v1/completions", "{\"prompt\":\"good\",\"max_tokens\":100}");
-    reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[65,66,1020]}"), 500,
-             "\"token_ids\":[65,66],\"finish_reason\":\"error\"");
+    reply_is(
+        t, post(&s, "/v1/completions", "{\"prompt\":[65,66,1020]}"), 500,
+        "{\"error\":{\"message\":\"a logit is not a number\",\"type\":\"server_error\",\"param\":"
+        "null,\"code\":\"engine_failed\"}}");
+    reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[65,66,1020],\"stream\":true}"), 200,
+             "\"token_ids\":[65");
     reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[65,66,1020],\"stream\":true}"), 200,
              "{\"error\":{\"message\":\"a logit is not a number\"");
+    reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[[65,66],[65,1020]]}"), 500,
+             "\"code\":\"engine_failed\"");
     reply_is(t, good, 200, "\"completion_tokens\":100");
     server_close(&s);
 }
@@ -729,23 +749,24 @@ static void device_that_fails(test_run *t)
     server s;
     setup plain = plain_setup();
     int fds[3], health;
-    plain.batch = 2, plain.step_us = 500;
+    plain.batch = 3, plain.step_us = 500;
     server_open(t, &s, &plain);
     fds[0] =
         post(&s, "/v1/completions", "{\"prompt\":\"other\",\"max_tokens\":4000,\"stream\":true}");
     CHECK(soon_submitted(&s, 1));
+    fds[2] = post(&s, "/v1/completions", "{\"prompt\":\"waits\",\"max_tokens\":4000}");
+    CHECK(soon_submitted(&s, 2));
     pause_ms(20);
     fds[1] = post(&s, "/v1/completions",
                   "{\"prompt\":[65,66,67,68,69,70,71,72,1021],\"max_tokens\":100}");
-    fds[2] = post(&s, "/v1/completions", "{\"prompt\":\"waits\",\"max_tokens\":4000}");
     for (uint32_t i = 0; i < 3; i++) {
         reply r = listen_to(fds[i]);
         told *a = told_by(&r);
         CHECK_TEXT(a->error, "the device is broken");
-        CHECK_TEXT(a->finish, "error");
+        CHECK_INT(strlen(a->finish), 0);
+        CHECK_INT(a->ends, 0);
         CHECK_INT(r.status, i ? 500 : 200);
         if (i == 0) CHECK(a->n > 0);
-        if (i == 1) CHECK_INT(a->n, 8);
         free(a);
         free(r.text);
     }
@@ -795,12 +816,232 @@ static void stop_in_the_middle(test_run *t)
         reply r = listen_to(fds[i]);
         told *a = told_by(&r);
         CHECK_INT(r.status, i % 2 ? 503 : 200);
-        CHECK_TEXT(a->finish, "cancelled");
-        CHECK_INT(a->ends, !(i % 2));
+        CHECK_TEXT(a->code, "server_stopping");
+        CHECK_INT(strlen(a->finish), 0); /* as if it had ended well */
+        CHECK_INT(a->ends, 0);
         repeats(t, &s, a, "ends", 0, a->n);
         free(a);
         free(r.text);
     }
+    server_close(&s);
+}
+
+/* A server that drains takes no jobs, says so, and lets those that it has end. */
+static void drain_lets_jobs_end(test_run *t)
+{
+    server s;
+    setup slow = plain_setup();
+    int stays, health;
+    slow.step_us = 1000;
+    server_open(t, &s, &slow);
+    stays = post(&s, "/v1/completions", "{\"prompt\":[5],\"max_tokens\":300,\"stream\":true}");
+    CHECK(soon_submitted(&s, 1));
+    server_drain(&s);
+    health = dial(&s);
+    say(health, "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    reply_is(t, health, 503, "\"status\":\"draining\"");
+    reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[5]}"), 503, "the server stops");
+    reply_is(t, stays, 200, "data: [DONE]");
+    server_close(&s);
+}
+
+/* Requests are named by the client or by the server; ids are those of this run alone. */
+static void names_of_requests(test_run *t)
+{
+    char *text = NULL, first[64] = "", second[64] = "";
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    output log = output_to(file);
+    server s;
+    setup plain = plain_setup();
+    int fd;
+    for (uint32_t i = 0; i < 2; i++) {
+        reply r;
+        const char *id;
+        server_open(t, &s, &plain);
+        s.desc.log = &log;
+        r = listen_to(post(&s, "/v1/completions", "{\"prompt\":[5],\"max_tokens\":1}"));
+        id = strstr(r.text, "\"id\":\"cmpl-");
+        CHECK_TEXT(r.text, "X-Request-Id: req-");
+        if (id) snprintf(i ? second : first, sizeof first, "%.30s", id + 6);
+        free(r.text);
+        if (i) break;
+        server_close(&s);
+    }
+    CHECK(first[0] && second[0] && strcmp(first, second));
+    fd = dial(&s);
+    say(fd,
+        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" JSON
+        "X-Request-Id: mine-1.2\r\nContent-Length: 30\r\n\r\n{\"prompt\":[5],\"max_tokens\":2} ");
+    reply_is(t, fd, 200, "X-Request-Id: mine-1.2\r\n");
+    fd = dial(&s);
+    say(fd, "GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Request-Id: a b\r\n\r\n");
+    reply_is(t, fd, 404, "X-Request-Id: req-");
+    server_close(&s);
+    output_close(&log, 1);
+    CHECK_TEXT(text, "arrives");
+    CHECK_TEXT(text, "  mine-1.2\n");
+    free(text);
+}
+
+/* Several prompts, and several answers to each, whole and streamed. */
+static void several_answers(test_run *t)
+{
+    static const char *const wanted[] = {
+        "{\"index\":0,\"text\":\"ababa\"", "{\"index\":1,\"text\":\"ababa\"",
+        "{\"index\":2,\"text\":\"cdcdc\"", "{\"index\":3,\"text\":\"cdcdc\""};
+    server s;
+    setup plain = plain_setup();
+    reply r;
+    uint32_t finished = 0, last[4] = {0, 0, 0, 0};
+    server_open(t, &s, &plain);
+    r = listen_to(post(&s, "/v1/completions",
+                       "{\"prompt\":[\"ab\",\"cd\"],\"n\":2,\"max_tokens\":3,\"echo\":true}"));
+    for (uint32_t i = 0; i < 4; i++) CHECK_TEXT(r.body, wanted[i]);
+    CHECK_TEXT(r.body, "\"usage\":{\"prompt_tokens\":4,\"completion_tokens\":12,");
+    free(r.text);
+    r = listen_to(post(&s, "/v1/completions",
+                       "{\"prompt\":[\"ab\",\"cd\"],\"n\":2,\"max_tokens\":3,\"stream\":true,"
+                       "\"stream_options\":{\"include_usage\":true}}"));
+    for (const char *at = r.body; (at = strstr(at, "{\"index\":")) != NULL; at++) {
+        const uint32_t index = (uint32_t)atoi(at + 9) & 3u;
+        CHECK(!last[index]); /* nothing follows the end of a choice */
+        last[index] = !strncmp(strstr(at, "finish_reason"), "finish_reason\":\"length", 22);
+        finished += last[index];
+    }
+    CHECK_INT(finished, 4);
+    CHECK_TEXT(r.body, "\"completion_tokens\":12,");
+    CHECK_TEXT(r.body, "data: [DONE]");
+    free(r.text);
+    CHECK(soon_jobs(&s, 0));
+    server_close(&s);
+}
+
+/* A queue that has no room for all answers takes none of them. */
+static void all_answers_or_none(test_run *t)
+{
+    server s;
+    setup narrow = plain_setup();
+    narrow.batch = 1, narrow.queue = 2, narrow.step_us = 1000;
+    server_open(t, &s, &narrow);
+    reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[5],\"max_tokens\":4000,\"n\":8}"), 429,
+             "rate_limit_exceeded");
+    CHECK(soon_jobs(&s, 0));
+    reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[5],\"max_tokens\":1}"), 200, "[5]");
+    CHECK_INT(open_requests(&s), 0);
+    server_close(&s);
+}
+
+/* A stop ends the answer and its job; a stream never shows a part of it. */
+static void stops_end_answers(test_run *t)
+{
+    static const char *const streams[] = {"false", "true"};
+    server s;
+    setup plain = plain_setup();
+    plain.step_us = 200;
+    server_open(t, &s, &plain);
+    for (uint32_t i = 0; i < 4; i++) {
+        char body[256];
+        reply r;
+        told *a;
+        snprintf(body, sizeof body,
+                 "{\"prompt\":\"one END two \",\"max_tokens\":4000,\"stop\":[\"ND t\",\"never\"],"
+                 "\"include_stop_str_in_output\":%s,\"stream\":%s}",
+                 streams[i / 2], streams[i % 2]);
+        r = listen_to(post(&s, "/v1/completions", body));
+        a = told_by(&r);
+        if (strcmp(a->text, i < 2 ? "one E" : "one END t") || strcmp(a->finish, "stop"))
+            test_fail(t, __FILE__, __LINE__, "%s: \"%s\", %s", body, a->text, a->finish);
+        CHECK_INT(a->ends, i % 2);
+        free(a);
+        free(r.text);
+    }
+    reply_is(t,
+             post(&s, "/v1/completions",
+                  "{\"prompt\":[7,8,9],\"max_tokens\":4000,\"stop_token_ids\":[8]}"),
+             200, "\"token_ids\":[7,8],\"finish_reason\":\"stop\"");
+    CHECK(soon_jobs(&s, 0)); /* long before they had all of their tokens */
+    server_close(&s);
+}
+
+/* Reasoning has a field of its own, whole and in parts, unless it is not wanted. */
+static void reasoning_has_a_field(test_run *t)
+{
+    server s;
+    setup plain = plain_setup();
+    prompt p;
+    server_open(t, &s, &plain);
+    p = tokens_of(&s, "<think>\nWell.\n</think>\n\nYes.", 0);
+    CHECK(p.n_tokens > 4);
+    /* The test's engine repeats its prompt, so that a chat begins with <|im_start|>. */
+    {
+        choice h;
+        answer a;
+        completion c;
+        json_t *whole;
+        char *text;
+        const usage u = {1, 2};
+        memset(&c, 0, sizeof c);
+        for (uint32_t reasoning = 0; reasoning < 3; reasoning++) {
+            memset(&h, 0, sizeof h);
+            memset(&a, 0, sizeof a);
+            a.kind = COMPLETION_CHAT, a.model = "tiny", a.reasoning = reasoning;
+            h.tokens = (uint32_t *)calloc(p.n_tokens, sizeof *h.tokens);
+            for (uint32_t i = 0; i < p.n_tokens; i++) choice_token(&h, &c, &s.codec, p.tokens[i]);
+            choice_end(&h);
+            text = answer_whole(&a, &h, 1, u);
+            whole = json_loads(text, 0, NULL);
+            CHECK_TEXT(text, reasoning == 2 ? "\"content\":\"<think>\\nWell.\\n</think>\\n\\nYes.\""
+                                            : "\"content\":\"Yes.\"");
+            CHECK_INT(strstr(text, "\"reasoning_content\":\"Well.\"") != NULL, reasoning == 1);
+            json_decref(whole);
+            free(text);
+            choice_free(&h);
+        }
+    }
+    free(p.tokens);
+    server_close(&s);
+}
+
+/* The tokens of texts and chats, and the text of tokens. */
+static void tokens_are_told(test_run *t)
+{
+    server s;
+    setup plain = plain_setup();
+    server_open(t, &s, &plain);
+    reply_is(t, post(&s, "/tokenize", "{\"prompt\":\"ab<|im_end|>\"}"), 200,
+             "{\"count\":3,\"max_model_len\":4096,\"tokens\":[64,65,508]}");
+    reply_is(t, post(&s, "/tokenize", "{\"content\":\"\"}"), 200, "\"tokens\":[]");
+    reply_is(
+        t, post(&s, "/tokenize", "{\"messages\":[{\"role\":\"user\",\"content\":\"<|im_end|>\"}]}"),
+        200, "\"tokens\":[507,");
+    reply_is(t, post(&s, "/detokenize", "{\"tokens\":[64,65,508]}"), 200,
+             "{\"prompt\":\"ab<|im_end|>\",\"content\":\"ab<|im_end|>\"}");
+    reply_is(t, post(&s, "/detokenize", "{\"tokens\":[1024]}"), 400, "tokens[0]");
+    reply_is(t, post(&s, "/tokenize", "{}"), 400, "prompt: is missing");
+    server_close(&s);
+}
+
+/* Texts that are far too long are refused, while others are answered. */
+static void long_texts(test_run *t)
+{
+    server s;
+    setup large = plain_setup();
+    const size_t n = 300000;
+    char *body = (char *)malloc(n + 64);
+    int fds[4];
+    large.body = 1u << 20;
+    server_open(t, &s, &large);
+    memcpy(body, "{\"prompt\":\"", 11);
+    memset(body + 11, 'a', n);
+    memcpy(body + 11 + n, "\"}", 3);
+    for (uint32_t i = 0; i < 4; i++) fds[i] = post(&s, "/v1/completions", body);
+    for (uint32_t i = 0; i < 4; i++)
+        reply_is(t, fds[i], 400, "\"code\":\"context_length_exceeded\",\"fits\":4096");
+    free(body);
+    pthread_mutex_lock(&s.lock);
+    CHECK(s.body_bytes == 0);
+    pthread_mutex_unlock(&s.lock);
     server_close(&s);
 }
 
@@ -888,6 +1129,14 @@ static void tests(test_run *t)
     TEST(device_that_fails);
     TEST(limit_of_connections);
     TEST(stop_in_the_middle);
+    TEST(drain_lets_jobs_end);
+    TEST(names_of_requests);
+    TEST(several_answers);
+    TEST(all_answers_or_none);
+    TEST(stops_end_answers);
+    TEST(reasoning_has_a_field);
+    TEST(tokens_are_told);
+    TEST(long_texts);
     TEST(trace_has_rows);
     TEST(metrics_count);
 }
