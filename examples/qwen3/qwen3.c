@@ -13,6 +13,7 @@
 #endif
 #define FLEET_IMPLEMENTATION
 #include "bandwidth.h"
+#include "chat_template.h"
 #include "check.h"
 #include "fits.h"
 #include "text.h"
@@ -34,7 +35,8 @@ typedef fleet_peers_ipc peers_engine;
 #include <unistd.h>
 
 typedef struct options {
-    const char *dir, *prompts, *schedule, *check, *trace, *prompt, *prompt_file, *system;
+    const char *dir, *prompts, *schedule, *check, *trace, *prompt, *prompt_file, *system,
+        *chat_template;
     uint32_t batch, chiplets, tile_rows, steps, context, prefill_rows, share_prefixes,
         random_weights, bench, help;
     uint32_t chat, no_thinking, ignore_eos, top_k, ranks, rank_limit, workers;
@@ -56,6 +58,7 @@ typedef struct program {
     qwen3_checkpoint checkpoint;
     qwen3_expected expected;
     qwen3_tokenizer tokenizer;
+    qwen3_family family; /* of its chat template */
     conversation said;
     text_output answer; /* of the sequence that is printed while it grows */
     model m;
@@ -80,6 +83,8 @@ static const char usage[] =
     "                      message per line of standard input\n"
     "  --system TEXT       what the model is told before a chat\n"
     "  --no-thinking       a chat without reasoning before the answers\n"
+    "  --chat-template T   of the model's chat template, where it is not recognised: qwen3,\n"
+    "                      qwen3-instruct or qwen3-thinking\n"
     "  --prompt-ids IDS    tokens of the prompt: 1,2,3; of several sequences: 1,2,3;4,5 (N*T: N "
     "times token T)\n"
     "  --steps N           tokens to generate (default: 24, of text 512); a sequence ends earlier "
@@ -185,6 +190,7 @@ static const option known[] = {
     {"--prompt", OPTION_TEXT, offsetof(options, prompt), 0},
     {"--prompt-file", OPTION_TEXT, offsetof(options, prompt_file), 0},
     {"--system", OPTION_TEXT, offsetof(options, system), 0},
+    {"--chat-template", OPTION_TEXT, offsetof(options, chat_template), 0},
     {"--schedule", OPTION_TEXT, offsetof(options, schedule), 1},
     {"--check", OPTION_TEXT, offsetof(options, check), 1},
     {"--trace", OPTION_TEXT, offsetof(options, trace), 0},
@@ -248,6 +254,7 @@ static int number_of(const char *name, const char *text, float *number)
 /* Options that contradict each other, or that need another one. */
 static int options_refused(const options *o)
 {
+    qwen3_family family;
     const struct {
         uint32_t bad;
         const char *why;
@@ -257,6 +264,9 @@ static int options_refused(const options *o)
         {o->chat && o->prompts, "--chat takes text, not --prompt-ids"},
         {o->system && !o->chat, "--system has a meaning with --chat only"},
         {o->no_thinking && !o->chat, "--no-thinking has a meaning with --chat only"},
+        {o->chat_template && !o->chat, "--chat-template has a meaning with --chat only"},
+        {o->chat_template && qwen3_family_named(o->chat_template, &family),
+         "--chat-template must be qwen3, qwen3-instruct or qwen3-thinking"},
         {o->temperature <= 0 && (o->top_k || o->top_p > 0 || o->min_p > 0 || o->seed),
          "--top-k, --top-p, --min-p and --seed need a --temperature"},
         {o->top_p > 1, "--top-p is at most 1"},
@@ -708,8 +718,9 @@ static int encode_chat(program *a, const qwen3_config *config)
 {
     qwen3_string prompt = {NULL, 0, 0};
     qwen3_spans said = {NULL, 0, 0};
-    const int failed = qwen3_chat_prompt(a->said.messages, a->said.count, !a->o.no_thinking,
-                                         &prompt, &said, a->error, sizeof a->error);
+    const int failed =
+        qwen3_chat_prompt(a->said.messages, a->said.count, a->family, !a->o.no_thinking, &prompt,
+                          &said, a->error, sizeof a->error);
     const int bad =
         failed ? stop(RUN_FAILED, "%s", a->error) : encode_prompt(a, config, &prompt, &said);
     free(prompt.at);
@@ -723,6 +734,10 @@ static int open_text(program *a, const qwen3_config *config)
     qwen3_string text = {NULL, 0, 0};
     int bad = 0;
     if (qwen3_tokenizer_open(&a->tokenizer, o->dir, a->error, sizeof a->error))
+        return stop_for_file(a->error);
+    if (o->chat &&
+        (o->chat_template ? qwen3_family_named(o->chat_template, &a->family)
+                          : qwen3_family_read(o->dir, &a->family, a->error, sizeof a->error)))
         return stop_for_file(a->error);
     a->answer.tokenizer = &a->tokenizer;
     if (o->system && conversation_add(&a->said, "system", o->system, strlen(o->system)))

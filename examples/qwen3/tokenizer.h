@@ -81,6 +81,7 @@ typedef struct qwen3_tokenizer {
     size_t *begin;          /* [count + 1]: where a token's bytes begin */
     unsigned char *special; /* [count]: 1: a special token, which readers of the text do not see */
     uint32_t byte_token[256]; /* the token of each single byte */
+    size_t longest;           /* bytes of the longest token */
     qwen3_merge *merges;      /* sorted by left, then right */
     size_t merge_count;
     qwen3_added_set added;      /* looked for in the text as it is */
@@ -123,6 +124,14 @@ static inline int qwen3_decode(const qwen3_tokenizer *t, uint32_t id, int skip_s
 /* Appends U+FFFD if the last character is incomplete. */
 static inline int qwen3_decode_end(qwen3_partial *partial, qwen3_string *text);
 
+/* The families of Qwen3's chat templates. */
+typedef enum qwen3_family {
+    QWEN3_HYBRID,   /* reasons, unless it is told not to */
+    QWEN3_INSTRUCT, /* does not reason */
+    QWEN3_THINKING, /* always reasons: its prompt ends with <think> */
+    QWEN3_FAMILIES
+} qwen3_family;
+
 /* A call of a tool, in a message of the assistant. */
 typedef struct qwen3_call {
     const char *name, *arguments; /* arguments: JSON */
@@ -141,12 +150,12 @@ typedef struct qwen3_message {
 
 /* Appends the prompt that Qwen3's chat template makes of a conversation, up to where the assistant's
    answer begins. Of answers before the last question the reasoning is left out. thinking 0: the
-   answer begins with an empty reasoning, so that the model does not reason. plain: to it the spans
+   answer of a hybrid model begins with an empty reasoning, so that it does not reason. plain: to it the spans
    of what messages say are added, so that control tokens in them are text; or null. -1: a role is
    none of the four, or there is no memory. */
-static inline int qwen3_chat_prompt(const qwen3_message *messages, size_t count, int thinking,
-                                    qwen3_string *prompt, qwen3_spans *plain, char *error,
-                                    size_t error_size);
+static inline int qwen3_chat_prompt(const qwen3_message *messages, size_t count,
+                                    qwen3_family family, int thinking, qwen3_string *prompt,
+                                    qwen3_spans *plain, char *error, size_t error_size);
 
 static inline int qwen3_string_add(qwen3_string *s, const char *text, size_t size);
 
@@ -486,6 +495,8 @@ static inline int qwen3_read_bytes(qwen3_tokenizer *t, const qwen3_vocabulary *v
     }
     t->begin[t->count] = bytes.size;
     t->bytes = bytes.at;
+    for (i = 0; i < t->count && !failed; i++)
+        if (t->begin[i + 1] - t->begin[i] > t->longest) t->longest = t->begin[i + 1] - t->begin[i];
     if (failed) return qwen3_no_memory(s);
     for (i = 0; i < QWEN3_SPELLED; i++) {
         uint8_t name[8] = {0};
@@ -810,9 +821,15 @@ static inline void qwen3_merge_symbols(qwen3_encoder *e, const qwen3_candidate *
 
 static inline int qwen3_encode_word(qwen3_encoder *e, const char *word, size_t size)
 {
+    const size_t most = e->tokens->most;
     size_t i;
     int32_t at;
     if (size == 0) return 0;
+    /* A word that cannot fit, however it is merged. */
+    if (most && (size - 1) / e->t->longest >= most - e->tokens->count) {
+        e->tokens->full = 1;
+        return qwen3_fail(e->s, "more than %zu tokens", most);
+    }
     if (size > e->room) {
         const size_t room = 2 * size;
         free(e->symbol);
@@ -1099,12 +1116,15 @@ static inline int qwen3_chat_calls(const qwen3_message *m, qwen3_string *prompt,
     return 0;
 }
 
-/* An answer. Only of answers to the last question is the reasoning shown. */
-static inline int qwen3_chat_answer(const qwen3_message *message, int is_last, int follows_user,
-                                    qwen3_string *prompt, qwen3_spans *plain)
+/* An answer. Only of answers to the last question is the reasoning shown. reasons 0: models that do
+   not reason have answers as they are. */
+static inline int qwen3_chat_answer(const qwen3_message *message, int reasons, int is_last,
+                                    int follows_user, qwen3_string *prompt, qwen3_spans *plain)
 {
     qwen3_message m = *message, reasoning = *message;
-    if (m.reasoning)
+    if (!reasons)
+        follows_user = 0;
+    else if (m.reasoning)
         reasoning.content = m.reasoning, reasoning.size = m.reasoning_size;
     else
         qwen3_part_answer(&m, &reasoning);
@@ -1130,7 +1150,7 @@ static inline int qwen3_chat_returned(const qwen3_message *m, int is_first, int 
            (is_last && qwen3_string_add_text(prompt, "<|im_end|>\n"));
 }
 
-static inline int qwen3_chat_message(const qwen3_message *all, size_t count, size_t i,
+static inline int qwen3_chat_message(const qwen3_message *all, size_t count, size_t i, int reasons,
                                      size_t last_user, qwen3_string *prompt, qwen3_spans *plain)
 {
     const qwen3_message *m = &all[i];
@@ -1141,7 +1161,7 @@ static inline int qwen3_chat_message(const qwen3_message *all, size_t count, siz
     return qwen3_string_add_text(prompt, "<|im_start|>") ||
            qwen3_string_add_text(prompt, m->role) || qwen3_string_add(prompt, "\n", 1) ||
            (qwen3_is_role(m, "assistant")
-                ? qwen3_chat_answer(m, is_last, i > last_user, prompt, plain)
+                ? qwen3_chat_answer(m, reasons, is_last, i > last_user, prompt, plain)
                 : qwen3_add_plain(prompt, plain, m->content, m->size)) ||
            qwen3_string_add_text(prompt, "<|im_end|>\n");
 }
@@ -1156,9 +1176,9 @@ static inline int qwen3_asks(const qwen3_message *m)
            memcmp(m->content + m->size - k, end, k);
 }
 
-static inline int qwen3_chat_prompt(const qwen3_message *messages, size_t count, int thinking,
-                                    qwen3_string *prompt, qwen3_spans *plain, char *error,
-                                    size_t error_size)
+static inline int qwen3_chat_prompt(const qwen3_message *messages, size_t count,
+                                    qwen3_family family, int thinking, qwen3_string *prompt,
+                                    qwen3_spans *plain, char *error, size_t error_size)
 {
     static const char *const roles[] = {"system", "user", "assistant", "tool"};
     const qwen3_source s = qwen3_source_of("messages", error, error_size);
@@ -1175,9 +1195,12 @@ static inline int qwen3_chat_prompt(const qwen3_message *messages, size_t count,
     }
     if (last_user == count) last_user = count ? count - 1 : 0;
     for (i = 0; i < count && !bad; i++)
-        bad = qwen3_chat_message(messages, count, i, last_user, prompt, plain);
+        bad = qwen3_chat_message(messages, count, i, family != QWEN3_INSTRUCT, last_user, prompt,
+                                 plain);
     bad = bad || qwen3_string_add_text(prompt, "<|im_start|>assistant\n") ||
-          (!thinking && qwen3_string_add_text(prompt, "<think>\n\n</think>\n\n"));
+          (family == QWEN3_THINKING && qwen3_string_add_text(prompt, "<think>\n")) ||
+          (family == QWEN3_HYBRID && !thinking &&
+           qwen3_string_add_text(prompt, "<think>\n\n</think>\n\n"));
     return bad ? qwen3_no_memory(&s) : 0;
 }
 

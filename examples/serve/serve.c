@@ -23,7 +23,7 @@ enum {
 }; /* exit status; refused: a file or an argument is wrong */
 
 typedef struct options {
-    const char *dir, *host, *port, *name, *key_file, *names, *origins, *log, *trace;
+    const char *dir, *host, *port, *name, *chat_template, *key_file, *names, *origins, *log, *trace;
     uint32_t context, batch, chunk, beside, queue, body, connections, of_address, seconds, workers,
         drain, strict, allow_special, help;
 } options;
@@ -66,6 +66,8 @@ static const char help_text[] =
     "  --drain N           seconds that running requests have to end after SIGINT or SIGTERM, "
     "before\n"
     "                      they are cancelled (default 30)\n"
+    "  --chat-template T   of the model's chat template, where it is not recognised: qwen3,\n"
+    "                      qwen3-instruct or qwen3-thinking\n"
     "  --strict            refuses fields that are not known, and max_tokens that do not fit\n"
     "  --allow-special     control tokens in messages, such as <|im_end|>, are not text\n"
     "  --log FILE          a line for each request that comes or ends, with both queues; -: "
@@ -108,6 +110,7 @@ static const option known_options[] = {
     {"--server-name", offsetof(options, names), 0},
     {"--cors", offsetof(options, origins), 0},
     {"--name", offsetof(options, name), 0},
+    {"--chat-template", offsetof(options, chat_template), 0},
     {"--log", offsetof(options, log), 0},
     {"--trace", offsetof(options, trace), 0},
     {"--context", offsetof(options, context), 1u << 24},
@@ -128,6 +131,7 @@ static const option known_options[] = {
 
 static int read_options(options *o, int argc, char **argv)
 {
+    qwen3_family family;
     o->host = "127.0.0.1", o->port = "8080";
     o->batch = 16, o->queue = 256, o->body = 1u << 20, o->connections = 1024,
     o->seconds = o->drain = 30;
@@ -164,6 +168,8 @@ static int read_options(options *o, int argc, char **argv)
     if (!*o->port || strspn(o->port, "0123456789") != strlen(o->port) ||
         strtoul(o->port, NULL, 10) > 65535)
         return stop(SERVE_REFUSED, "--port needs a number from 0 to 65535");
+    if (o->chat_template && qwen3_family_named(o->chat_template, &family))
+        return stop(SERVE_REFUSED, "--chat-template needs qwen3, qwen3-instruct or qwen3-thinking");
     return o->dir ? 0 : stop(SERVE_REFUSED, "no MODEL_DIR\n%s", help_text);
 }
 
@@ -262,11 +268,25 @@ static int serve(server *s, const options *o, sigset_t *signals)
     return 0;
 }
 
+/* Requests that do not say how tokens are drawn have them drawn as the model's file says. */
+static void set_defaults(server *s, const qwen3_drawing *d)
+{
+    sampling *to = &s->rules.defaults;
+    if (!d->given || !engine_limits_of(s->e).samples) return;
+    to->temperature = d->temperature < 1e-3 ? 0 : d->temperature;
+    to->top_p = d->top_p, to->min_p = d->min_p, to->top_k = d->top_k;
+    fprintf(stderr,
+            "serve: by default, as " QWEN3_GENERATION
+            " says: temperature %g, top_p %g, min_p %g, top_k %u\n",
+            to->temperature, to->top_p, to->min_p, to->top_k);
+}
+
 /* Opens the engine and serves. */
 static int run_engine(server *s, const options *o, sigset_t *signals)
 {
     char error[512];
     engine_desc desc;
+    qwen3_drawing drawing;
     int bad;
     memset(&desc, 0, sizeof desc);
     desc.dir = o->dir, desc.context = o->context, desc.batch = o->batch, desc.chunk = o->chunk,
@@ -275,9 +295,12 @@ static int run_engine(server *s, const options *o, sigset_t *signals)
     desc.on_event = server_event, desc.user = s;
     s->e = engine_open(&desc, error, sizeof error);
     if (!s->e) return stop_for_file(error);
-    bad = text_open(&s->codec, o->dir, engine_limits_of(s->e).vocab, error, sizeof error)
+    bad = text_open(&s->codec, o->dir, o->chat_template, engine_limits_of(s->e).vocab, error,
+                    sizeof error) ||
+                  qwen3_drawing_read(o->dir, &drawing, error, sizeof error)
               ? stop_for_file(error)
               : 0;
+    if (!bad) set_defaults(s, &drawing);
     s->codec.allow_special = o->allow_special;
     if (!bad) bad = serve(s, o, signals);
     server_stop(s);

@@ -3,21 +3,28 @@
 #ifndef SERVE_TEXT_H
 #define SERVE_TEXT_H
 
+#include "../qwen3/chat_template.h"
 #include "request.h"
 
 typedef struct text_codec {
     qwen3_tokenizer tokenizer;
     uint32_t is_open;       /* 0: the model has no tokenizer */
+    qwen3_family family;    /* of its chat template */
     uint32_t allow_special; /* 1: control tokens in messages are not text */
 } text_codec;
 
-/* Opens the tokenizer of a model. Without a tokenizer.json the codec stays closed. -1: an error. */
-static int text_open(text_codec *codec, const char *dir, uint32_t vocab, char *error, size_t bytes)
+/* Opens the tokenizer of a model, whose chat template has this name; null: that of its files.
+   Without a tokenizer.json the codec stays closed. -1: an error. */
+static int text_open(text_codec *codec, const char *dir, const char *template_name, uint32_t vocab,
+                     char *error, size_t bytes)
 {
     char file[4096];
     memset(codec, 0, sizeof *codec);
     snprintf(file, sizeof file, "%s/tokenizer.json", dir);
     if (access(file, F_OK)) return 0;
+    if (template_name ? qwen3_family_named(template_name, &codec->family)
+                      : qwen3_family_read(dir, &codec->family, error, bytes))
+        return -1;
     if (qwen3_tokenizer_open(&codec->tokenizer, dir, error, bytes)) return -1;
     codec->is_open = 1;
     if (codec->tokenizer.count <= vocab) return 0;
@@ -55,9 +62,11 @@ static int tokens_of_chat(const text_codec *codec, completion *c, uint32_t most,
     qwen3_string text;
     qwen3_spans said;
     int bad;
+    if (!c->thinking && codec->family == QWEN3_THINKING)
+        return refuse(why, 400, "enable_thinking", "must be true: this model always reasons");
     memset(&text, 0, sizeof text);
     memset(&said, 0, sizeof said);
-    bad = qwen3_chat_prompt(c->messages, c->n_messages, (int)c->thinking, &text,
+    bad = qwen3_chat_prompt(c->messages, c->n_messages, codec->family, (int)c->thinking, &text,
                             codec->allow_special ? NULL : &said, error, sizeof error)
               ? refuse(why, 503, "messages", "%s", error)
               : tokens_of_text(codec, &text, &said, most, "messages", &c->prompts[0], why);

@@ -4,7 +4,10 @@
 
    Called as `tokenizer dump TOKENIZER`, it writes what tests/qwen3/huggingface.py compares with Hugging Face's library
    (tests/qwen3/huggingface.sh). */
-#include "../../examples/qwen3/tokenizer.h"
+#if !defined(_GNU_SOURCE)
+#define _GNU_SOURCE
+#endif
+#include "../../examples/qwen3/chat_template.h"
 #include "test.h"
 
 #include <time.h>
@@ -363,11 +366,11 @@ static void chats(test_run *t)
     char error[512];
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         prompt.size = 0;
-        CHECK(!qwen3_chat_prompt(all + cases[i].first, cases[i].count, cases[i].thinking, &prompt,
-                                 NULL, error, sizeof error));
+        CHECK(!qwen3_chat_prompt(all + cases[i].first, cases[i].count, QWEN3_HYBRID,
+                                 cases[i].thinking, &prompt, NULL, error, sizeof error));
         if (strcmp(prompt.at, cases[i].prompt)) CHECK_TEXT(prompt.at, cases[i].prompt);
     }
-    CHECK_INT(qwen3_chat_prompt(all, 6, 1, &prompt, NULL, error, sizeof error), -1);
+    CHECK_INT(qwen3_chat_prompt(all, 6, QWEN3_HYBRID, 1, &prompt, NULL, error, sizeof error), -1);
     CHECK_TEXT(error, "messages: [5].role: \"function\" is not supported");
     free(prompt.at);
 }
@@ -398,9 +401,125 @@ static void chats_with_tools(test_run *t)
     char error[512];
     all[1].calls = calls, all[1].n_calls = 2;
     all[1].reasoning = "\nEasy.\n", all[1].reasoning_size = 7;
-    CHECK(!qwen3_chat_prompt(all, 6, 1, &prompt, NULL, error, sizeof error));
+    CHECK(!qwen3_chat_prompt(all, 6, QWEN3_HYBRID, 1, &prompt, NULL, error, sizeof error));
     if (strcmp(prompt.at, wanted)) CHECK_TEXT(prompt.at, wanted);
     free(prompt.at);
+}
+
+/* What the other families make of the same conversation. */
+static void chats_of_families(test_run *t)
+{
+    const qwen3_message all[] = {message("user", "Hi"),
+                                 message("assistant", "<think>\nx\n</think>\n\nHo")};
+    static const char *const wanted[QWEN3_FAMILIES] = {
+        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\nx\n</"
+        "think>\n\nHo<|im_end|>\n"
+        "<|im_start|>assistant\n<think>\n\n</think>\n\n",
+        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\nx\n</"
+        "think>\n\nHo<|im_end|>\n"
+        "<|im_start|>assistant\n",
+        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\nx\n</"
+        "think>\n\nHo<|im_end|>\n"
+        "<|im_start|>assistant\n<think>\n"};
+    char error[512];
+    for (uint32_t i = 0; i < QWEN3_FAMILIES; i++) {
+        qwen3_string prompt = {NULL, 0, 0};
+        CHECK(!qwen3_chat_prompt(all, 2, (qwen3_family)i, 0, &prompt, NULL, error, sizeof error));
+        if (strcmp(prompt.at, wanted[i])) CHECK_TEXT(prompt.at, wanted[i]);
+        free(prompt.at);
+    }
+}
+
+static void write_text(const char *dir, const char *name, const char *text)
+{
+    char path[512];
+    FILE *f;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    f = fopen(path, "w");
+    if (!f || fputs(text, f) < 0 || fclose(f)) abort();
+}
+
+/* Templates are recognised by what they contain; another one is refused, and how to go on is said. */
+static void families_of_templates(test_run *t)
+{
+#define CHATML "<|im_start|> <|im_end|> <tool_response> tool_call.arguments is string "
+    static const struct {
+        const char *text;
+        int family; /* -1: refused */
+    } cases[] = {
+        {CHATML "last_query_index reasoning_content enable_thinking is false", QWEN3_HYBRID},
+        {CHATML "last_query_index reasoning_content '<|im_start|>assistant\\n<think>\\n'",
+         QWEN3_THINKING},
+        {CHATML "'<|im_start|>assistant\\n'", QWEN3_INSTRUCT},
+        {CHATML "'<|im_start|>assistant\\n' <think>", -1},
+        {CHATML "'<|im_start|>assistant\\n' <function=", -1},
+        {CHATML "'<|im_start|>assistant\\n' You are Qwen", -1},
+        {"<|start_header_id|>", -1},
+        {"", -1}};
+    char dir[] = "/tmp/fleet-template-XXXXXX", error[512], file[600];
+    qwen3_family family;
+    if (!mkdtemp(dir)) abort();
+    CHECK(!qwen3_family_read(dir, &family, error, sizeof error)); /* no template */
+    CHECK_INT(family, QWEN3_HYBRID);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        json_t *config = json_pack("{s:[{s:s, s:s}, {s:s, s:s}]}", "chat_template", "name", "rag",
+                                   "template", "", "name", "default", "template", cases[i].text);
+        char *text = json_dumps(config, 0);
+        for (uint32_t k = 0; k < 2; k++) {
+            int bad;
+            if (k)
+                write_text(dir, "chat_template.jinja", cases[i].text);
+            else
+                write_text(dir, "tokenizer_config.json", text);
+            if (k && !cases[i].text[0]) continue; /* an empty file is not mapped */
+            bad = qwen3_family_read(dir, &family, error, sizeof error);
+            if (bad != (cases[i].family < 0 ? -1 : 0) || (!bad && (int)family != cases[i].family))
+                test_fail(t, __FILE__, __LINE__, "case %zu, %u: %d, %d", i, k, bad, (int)family);
+            if (bad) CHECK_TEXT(error, "--chat-template qwen3");
+        }
+        snprintf(file, sizeof file, "%s/chat_template.jinja", dir);
+        unlink(file);
+        free(text);
+        json_decref(config);
+    }
+    snprintf(file, sizeof file, "%s/tokenizer_config.json", dir);
+    unlink(file);
+    rmdir(dir);
+}
+
+/* How tokens are drawn, by generation_config.json. */
+static void drawing(test_run *t)
+{
+    static const struct {
+        const char *text, *error;
+        double temperature, top_p;
+        uint32_t top_k;
+    } cases[] = {{"{}", NULL, 0, 1, 0},
+                 {"{\"temperature\": 0.6}", NULL, 0, 1, 0}, /* it does not sample */
+                 {"{\"do_sample\": true}", NULL, 1, 1, 0},
+                 {"{\"do_sample\": true, \"temperature\": 0.5, \"top_p\": 0.25, \"top_k\": 20}",
+                  NULL, 0.5, 0.25, 20},
+                 {"{\"do_sample\": true, \"temperature\": -1}", "temperature: -1", 0, 0, 0},
+                 {"{\"do_sample\": 1}", "do_sample", 0, 0, 0},
+                 {"[]", "expected a JSON object", 0, 0, 0}};
+    char dir[] = "/tmp/fleet-drawing-XXXXXX", error[512], file[600];
+    qwen3_drawing d;
+    if (!mkdtemp(dir)) abort();
+    CHECK(!qwen3_drawing_read(dir, &d, error, sizeof error) && !d.given);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        write_text(dir, "generation_config.json", cases[i].text);
+        if (qwen3_drawing_read(dir, &d, error, sizeof error)) {
+            CHECK(cases[i].error != NULL);
+            CHECK_TEXT(error, cases[i].error);
+        } else {
+            CHECK(!cases[i].error);
+            CHECK(d.temperature == cases[i].temperature && d.top_p == cases[i].top_p &&
+                  d.top_k == cases[i].top_k);
+        }
+    }
+    snprintf(file, sizeof file, "%s/generation_config.json", dir);
+    unlink(file);
+    rmdir(dir);
 }
 
 /* Control tokens in what messages say are text; the tokens spell the same text. */
@@ -415,7 +534,7 @@ static void control_tokens_in_messages(test_run *t)
     char error[512];
     size_t starts = 0, ends = 0, thinks = 0;
     memset(&partial, 0, sizeof partial);
-    CHECK(!qwen3_chat_prompt(all, 3, 1, &prompt, &said, error, sizeof error));
+    CHECK(!qwen3_chat_prompt(all, 3, QWEN3_HYBRID, 1, &prompt, &said, error, sizeof error));
     CHECK(!qwen3_encode(&fixture, prompt.at, prompt.size, &said, &ids, error, sizeof error));
     for (size_t i = 0; i < ids.count; i++) {
         starts += ids.at[i] == qwen3_added_id(&fixture, "<|im_start|>");
@@ -437,7 +556,7 @@ static void control_tokens_in_messages(test_run *t)
 static void at_most_so_many_tokens(test_run *t)
 {
     qwen3_tokens ids = {NULL, 0, 0, 0, 0}, few = {NULL, 0, 0, 0, 0};
-    const char *text = "one two three four<|im_end|>";
+    const char *text = "one two three four<|im_end|>", *spaces = "        ";
     char error[512];
     CHECK(!qwen3_encode(&fixture, text, strlen(text), NULL, &ids, error, sizeof error));
     few.most = ids.count;
@@ -448,6 +567,9 @@ static void at_most_so_many_tokens(test_run *t)
     CHECK_INT(few.full, 1);
     CHECK_INT(few.count, ids.count);
     CHECK_TEXT(error, "more than ");
+    few.count = 0, few.most = 1; /* a word that is one token is not too much */
+    CHECK(!qwen3_encode(&fixture, spaces, 8, NULL, &few, error, sizeof error));
+    CHECK_INT(few.count, 1);
     few.count = 0, few.most = ids.count - 1;
     CHECK_INT(qwen3_encode(&fixture, text, strlen(text), NULL, &few, error, sizeof error), -1);
     CHECK_INT(few.count, 0);
@@ -575,6 +697,9 @@ static void all(test_run *t)
     TEST(bad_text);
     TEST(chats);
     TEST(chats_with_tools);
+    TEST(chats_of_families);
+    TEST(families_of_templates);
+    TEST(drawing);
     TEST(control_tokens_in_messages);
     TEST(at_most_so_many_tokens);
     TEST(bad_files);

@@ -70,6 +70,17 @@ ends many_connections 2 "this process may have" $model --connections "$(($(ulimi
 mkdir -p "$OUT/model"
 echo '{' >"$OUT/model/tokenizer.json"
 ends broken_tokenizer 2 "tokenizer.json" "$OUT/model"
+ends unknown_template 2 "--chat-template needs qwen3" $model --chat-template llama
+
+# What the model's files say of conversations and of how tokens are drawn.
+mkdir -p "$OUT/speaks"
+cp $model/* "$OUT/speaks"
+echo '{"do_sample": true, "temperature": 0.5, "top_k": 20}' >"$OUT/speaks/generation_config.json"
+echo '{{ messages }}' >"$OUT/speaks/chat_template.jinja"
+ends template_of_others 2 "chat_template.jinja: the chat template is none of those" "$OUT/speaks"
+model=$OUT/speaks starts --chat-template qwen3-thinking
+is drawing "$(cat "$OUT/said")" "*temperature 0.5, top_p 1, min_p 0, top_k 20*"
+stops drawing_ends TERM
 ends no_address 1 "port 8080" $model --host nowhere.example
 
 # A file that was there stays until it serves, and nothing is left beside it.
@@ -101,6 +112,7 @@ is no_key "$(curl -s -o /dev/null -w '%{http_code}' "http://127.0.0.1:$port/v1/m
 is key "$(curl -s -H 'Authorization: Bearer secret' "http://127.0.0.1:$port/v1/models")" '*"id":"some-model"*"max_model_len":100*'
 is answer "$(curl -s -H 'Authorization: Bearer secret' -H 'Content-Type: application/json' -d '{"prompt":[5],"max_tokens":2}' \
     "http://127.0.0.1:$port/v1/completions")" '*"token_ids":?5,5?*'
+is talks_in_other_case "$(curl -s -H 'authorization: bearer secret' "http://127.0.0.1:$port/version")" '{"version":"*"}'
 ends port_in_use 1 "cannot listen" $model --port "$port"
 stops interrupted INT
 is log "$(cat "$OUT/log")" "*1 *reactive *arrives *1 *reactive *finished *"

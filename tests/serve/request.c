@@ -382,7 +382,7 @@ static void stops_across_tokens(test_run *t)
                  {{"\xe2\x82\xac", NULL}, "1 \xe2\x82\xac", "1 ", 0, 1}};
     text_codec codec;
     char error[256];
-    if (text_open(&codec, "tests/fixtures/qwen3-tiny", 512, error, sizeof error)) abort();
+    if (text_open(&codec, "tests/fixtures/qwen3-tiny", NULL, 512, error, sizeof error)) abort();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         completion c;
         choice h;

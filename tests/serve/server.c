@@ -56,8 +56,8 @@ static void server_open(test_run *t, server *s, const setup *want)
     s->desc.connections = want->connections ? want->connections : 500;
     s->e = engine_open(&desc, error, sizeof error);
     if (!s->e ||
-        text_open(&s->codec, want->has_no_text ? "tests" : "tests/fixtures/qwen3-tiny", TEST_VOCAB,
-                  error, sizeof error) ||
+        text_open(&s->codec, want->has_no_text ? "tests" : "tests/fixtures/qwen3-tiny", NULL,
+                  TEST_VOCAB, error, sizeof error) ||
         server_start(s, error, sizeof error))
         test_fail(t, __FILE__, __LINE__, "%s", error);
 }
