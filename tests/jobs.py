@@ -533,6 +533,7 @@ def serve(t: Table) -> None:
     load("load", engine, *((2000, 20) if t.deep else (200, 1)))
     t.script("tests/serve/program.sh", "program", env={"LIBRARIES": " ".join(libraries)})
     t.script("tests/serve/hostile.sh", "hostile", env={"LIBRARIES": " ".join(libraries)}, tools=["nginx"])
+    t.script("tests/serve/clients.sh", "clients", env={"LIBRARIES": " ".join(libraries)}, tools=["npm"])
     t.host_programs([p for p in files("tests/serve/*.c") if stem(p) not in ("engine_test", "fuzz")], libraries)
     for compiler in ("clang", "g++", "clang++"):
         t.check(f"{compiler}/serve",
