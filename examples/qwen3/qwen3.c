@@ -718,9 +718,9 @@ static int encode_chat(program *a, const qwen3_config *config)
 {
     qwen3_string prompt = {NULL, 0, 0};
     qwen3_spans said = {NULL, 0, 0};
-    const int failed =
-        qwen3_chat_prompt(a->said.messages, a->said.count, a->family, !a->o.no_thinking, &prompt,
-                          &said, a->error, sizeof a->error);
+    const int failed = qwen3_chat_prompt(a->said.messages, a->said.count,
+                                         qwen3_style_of(a->family, !a->o.no_thinking), &prompt,
+                                         &said, a->error, sizeof a->error);
     const int bad =
         failed ? stop(RUN_FAILED, "%s", a->error) : encode_prompt(a, config, &prompt, &said);
     free(prompt.at);

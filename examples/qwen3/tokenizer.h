@@ -148,13 +148,29 @@ typedef struct qwen3_message {
     size_t n_calls;
 } qwen3_message;
 
+/* How a conversation is spelled. */
+typedef struct qwen3_chat_style {
+    qwen3_family family;
+    int thinking;             /* 0: a hybrid model does not reason */
+    const char *const *tools; /* that the model may call: JSON */
+    size_t n_tools;
+} qwen3_chat_style;
+
+static inline qwen3_chat_style qwen3_style_of(qwen3_family family, int thinking)
+{
+    qwen3_chat_style style;
+    memset(&style, 0, sizeof style);
+    style.family = family, style.thinking = thinking;
+    return style;
+}
+
 /* Appends the prompt that Qwen3's chat template makes of a conversation, up to where the assistant's
    answer begins. Of answers before the last question the reasoning is left out. thinking 0: the
    answer of a hybrid model begins with an empty reasoning, so that it does not reason. plain: to it the spans
    of what messages say are added, so that control tokens in them are text; or null. -1: a role is
    none of the four, or there is no memory. */
 static inline int qwen3_chat_prompt(const qwen3_message *messages, size_t count,
-                                    qwen3_family family, int thinking, qwen3_string *prompt,
+                                    qwen3_chat_style style, qwen3_string *prompt,
                                     qwen3_spans *plain, char *error, size_t error_size);
 
 static inline int qwen3_string_add(qwen3_string *s, const char *text, size_t size);
@@ -1166,6 +1182,32 @@ static inline int qwen3_chat_message(const qwen3_message *all, size_t count, siz
            qwen3_string_add_text(prompt, "<|im_end|>\n");
 }
 
+/* The first message when there are tools: what the system says, which tools there are, and how the
+   model calls them. */
+static inline int qwen3_chat_tools(const qwen3_message *messages, size_t count,
+                                   qwen3_chat_style style, qwen3_string *prompt, qwen3_spans *plain)
+{
+    size_t i;
+    int bad = qwen3_string_add_text(prompt, "<|im_start|>system\n");
+    if (count && qwen3_is_role(messages, "system"))
+        bad = bad || qwen3_add_plain(prompt, plain, messages->content, messages->size) ||
+              qwen3_string_add_text(prompt, "\n\n");
+    bad =
+        bad || qwen3_string_add_text(
+                   prompt, "# Tools\n\nYou may call one or more functions to assist with the user "
+                           "query.\n\nYou are provided with function signatures within "
+                           "<tools></tools> XML tags:\n<tools>");
+    for (i = 0; i < style.n_tools; i++)
+        bad = bad || qwen3_string_add_text(prompt, "\n") ||
+              qwen3_add_plain(prompt, plain, style.tools[i], strlen(style.tools[i]));
+    return bad ||
+           qwen3_string_add_text(
+               prompt, "\n</tools>\n\nFor each function call, return a json object with function "
+                       "name and arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n"
+                       "{\"name\": <function-name>, \"arguments\": <args-json-object>}\n"
+                       "</tool_call><|im_end|>\n");
+}
+
 /* A message of the user that is what a tool has returned asks no question. */
 static inline int qwen3_asks(const qwen3_message *m)
 {
@@ -1177,7 +1219,7 @@ static inline int qwen3_asks(const qwen3_message *m)
 }
 
 static inline int qwen3_chat_prompt(const qwen3_message *messages, size_t count,
-                                    qwen3_family family, int thinking, qwen3_string *prompt,
+                                    qwen3_chat_style style, qwen3_string *prompt,
                                     qwen3_spans *plain, char *error, size_t error_size)
 {
     static const char *const roles[] = {"system", "user", "assistant", "tool"};
@@ -1194,12 +1236,13 @@ static inline int qwen3_chat_prompt(const qwen3_message *messages, size_t count,
         if (qwen3_asks(&messages[i])) last_user = i;
     }
     if (last_user == count) last_user = count ? count - 1 : 0;
-    for (i = 0; i < count && !bad; i++)
-        bad = qwen3_chat_message(messages, count, i, family != QWEN3_INSTRUCT, last_user, prompt,
-                                 plain);
+    if (style.n_tools) bad = qwen3_chat_tools(messages, count, style, prompt, plain);
+    for (i = style.n_tools && count && qwen3_is_role(messages, "system"); i < count && !bad; i++)
+        bad = qwen3_chat_message(messages, count, i, style.family != QWEN3_INSTRUCT, last_user,
+                                 prompt, plain);
     bad = bad || qwen3_string_add_text(prompt, "<|im_start|>assistant\n") ||
-          (family == QWEN3_THINKING && qwen3_string_add_text(prompt, "<think>\n")) ||
-          (family == QWEN3_HYBRID && !thinking &&
+          (style.family == QWEN3_THINKING && qwen3_string_add_text(prompt, "<think>\n")) ||
+          (style.family == QWEN3_HYBRID && !style.thinking &&
            qwen3_string_add_text(prompt, "<think>\n\n</think>\n\n"));
     return bad ? qwen3_no_memory(&s) : 0;
 }

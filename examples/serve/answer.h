@@ -142,63 +142,144 @@ static json_t *piece_of(text_piece p)
     return json_stringn(p.at ? p.at : "", p.size);
 }
 
-/* What a choice says. first: nothing of it was said before. */
-static json_t *message_object(const answer *a, const text_pieces *pieces, uint32_t first)
-{
-    json_t *message = json_pack("{s:o}", "content", piece_of(pieces->content));
-    if (first) json_object_set_new(message, "role", json_string("assistant"));
-    if (a->reasoning == 1 && pieces->reasoning.size)
-        json_object_set_new(message, "reasoning_content", piece_of(pieces->reasoning));
-    return message;
-}
+/* What a choice says, in one event or in all. */
+typedef struct said {
+    text_piece reasoning;
+    qwen3_string content;
+    json_t *calls; /* of tools; null: none */
+    int bad;       /* 1: no memory */
+} said;
 
-/* A choice with these tokens. where: "message" or "delta" in a chat. finish: why it ended, or
-   null. */
-static json_t *choice_object(const answer *a, const choice *h, const char *where, uint32_t first,
-                             const text_pieces *pieces, json_t *ids, const char *finish)
+/* The model's call as the API has it; null: it is none. where: "delta" numbers calls. */
+static json_t *call_object(const answer *a, const choice *h, const char *where, text_piece text)
 {
-    json_t *object = json_pack("{s:i}", "index", (int)h->index);
-    if (a->kind == COMPLETION_CHAT)
-        json_object_set_new(object, where, message_object(a, pieces, first));
-    else
-        json_object_set_new(object, "text", piece_of(pieces->content));
-    json_object_set_new(object, "token_ids", ids);
-    json_object_set_new(object, "finish_reason", finish ? json_string(finish) : json_null());
-    json_object_set_new(object, "logprobs", json_null());
+    json_t *given = json_loadb(text.at, text.size, JSON_REJECT_DUPLICATES, NULL), *object = NULL;
+    json_t *name = json_object_get(given, "name"), *value = json_object_get(given, "arguments");
+    char *dump = json_is_object(value) ? json_dumps(value, 0) : NULL;
+    char id[128];
+    snprintf(id, sizeof id, "call-%s-%u-%u", a->id, h->index, h->n_calls);
+    if (json_is_string(name) && dump)
+        object = json_pack("{s:s, s:s, s:{s:O, s:s}}", "id", id, "type", "function", "function",
+                           "name", name, "arguments", dump);
+    if (object && where[0] == 'd')
+        json_object_set_new(object, "index", json_integer((json_int_t)h->n_calls));
+    free(dump);
+    json_decref(given);
     return object;
 }
 
-/* Splits text that follows what was taken before, where reasoning is to be told apart. */
-static size_t split_text(const answer *a, choice *h, const char *text, size_t size, uint32_t last,
-                         text_pieces *pieces)
+/* Adds a call, or, if it is none, its text. */
+static void add_call(const answer *a, choice *h, const char *where, text_piece text, said *to)
 {
-    if (a->kind == COMPLETION_CHAT && a->reasoning < 2)
-        return take_pieces(&h->reasoning, text, size, last, pieces);
-    memset(pieces, 0, sizeof *pieces);
-    pieces->content.at = text, pieces->content.size = size;
-    return size;
+    json_t *object = call_object(a, h, where, text);
+    if (object) h->reasoning = REASONING_ENDS;
+    if (!object) {
+        to->bad |= qwen3_string_add_text(&to->content, CALL_BEGIN) ||
+                   qwen3_string_add(&to->content, text.at, text.size) ||
+                   qwen3_string_add_text(&to->content, CALL_END);
+    } else if (h->one_call && h->n_calls) {
+        json_decref(object); /* one was asked for */
+    } else {
+        h->n_calls++;
+        if (!to->calls) to->calls = json_array();
+        to->bad |= json_array_append_new(to->calls, object);
+    }
+}
+
+/* Takes apart what is certain of the text that follows what was taken before; returns how many bytes
+   that is. last: no more will come. */
+static size_t split_text(const answer *a, choice *h, const char *where, const char *text,
+                         size_t size, uint32_t last, said *to)
+{
+    size_t taken = 0;
+    text_pieces pieces;
+    memset(to, 0, sizeof *to);
+    do {
+        const char *rest = text + taken;
+        size_t n = size - taken;
+        if (a->kind == COMPLETION_CHAT && a->reasoning < 2)
+            n = take_pieces(&h->reasoning, rest, n, last, &pieces);
+        else {
+            memset(&pieces, 0, sizeof pieces);
+            pieces.content.at = rest, pieces.content.size = n;
+        }
+        if (pieces.reasoning.size) to->reasoning = pieces.reasoning;
+        if (h->calls && pieces.content.at) {
+            n -= pieces.content.size;
+            n += take_call(last, &pieces);
+        }
+        to->bad |= qwen3_string_add(&to->content, pieces.content.at, pieces.content.size);
+        if (pieces.call.at) add_call(a, h, where, pieces.call, to);
+        taken += n;
+    } while (pieces.call.at && taken < size);
+    return taken;
+}
+
+static void said_free(said *what)
+{
+    free(what->content.at);
+    json_decref(what->calls);
+}
+
+static json_t *content_of(const said *what)
+{
+    return json_stringn(what->content.at ? what->content.at : "", what->content.size);
+}
+
+/* first: nothing of the choice was said before. */
+static json_t *message_object(const answer *a, const said *what, uint32_t first)
+{
+    json_t *message = json_object();
+    json_object_set_new(message, "content",
+                        what->calls && !what->content.size ? json_null() : content_of(what));
+    if (first) json_object_set_new(message, "role", json_string("assistant"));
+    if (a->reasoning == 1 && what->reasoning.size)
+        json_object_set_new(message, "reasoning_content", piece_of(what->reasoning));
+    if (what->calls) json_object_set(message, "tool_calls", what->calls);
+    return message;
+}
+
+/* A choice with these tokens, whose references and memory it takes. where: "message" or "delta" in a
+   chat. finish: why it ended, or null. */
+static json_t *choice_object(const answer *a, const choice *h, const char *where, uint32_t first,
+                             said *what, json_t *ids, const char *finish)
+{
+    json_t *object = json_pack("{s:i}", "index", (int)h->index);
+    if (a->kind == COMPLETION_CHAT)
+        json_object_set_new(object, where, message_object(a, what, first));
+    else
+        json_object_set_new(object, "text", content_of(what));
+    json_object_set_new(object, "token_ids", ids);
+    json_object_set_new(object, "finish_reason", finish ? json_string(finish) : json_null());
+    json_object_set_new(object, "logprobs", json_null());
+    if (what->bad) json_decref(object), object = NULL;
+    said_free(what);
+    return object;
 }
 
 /* Why a choice has ended that did not fail. */
 static const char *finish_of(const choice *h)
 {
-    return h->stopped || h->at_eos ? "stop" : "length";
+    return !h->stopped && !h->at_eos ? "length" : h->n_calls ? "tool_calls" : "stop";
 }
 
 /* A whole answer: all choices have ended. */
 static char *answer_whole(const answer *a, choice *choices, uint32_t n, usage u)
 {
     json_t *all = json_array(), *whole;
+    int bad = 0;
     for (uint32_t i = 0; i < n; i++) {
         choice *h = &choices[i];
-        text_pieces pieces;
-        split_text(a, h, h->text.at ? h->text.at : "", h->ready, 1, &pieces);
-        json_array_append_new(all, choice_object(a, h, "message", 1, &pieces,
-                                                 ids_array(h->tokens, h->n_tokens), finish_of(h)));
+        said what;
+        split_text(a, h, "message", h->text.at ? h->text.at : "", h->ready, 1, &what);
+        bad |= json_array_append_new(all, choice_object(a, h, "message", 1, &what,
+                                                        ids_array(h->tokens, h->n_tokens),
+                                                        finish_of(h)));
     }
     whole =
         answer_object(a, a->kind == COMPLETION_CHAT ? "chat.completion" : "text_completion", all);
     json_object_set_new(whole, "usage", usage_object(u));
+    if (bad) json_decref(whole), whole = NULL;
     return dumped(whole);
 }
 

@@ -17,7 +17,7 @@ typedef enum reasoning_state {
     REASONING_UNKNOWN,
     REASONING_BEGINS, /* spaces after <think> */
     REASONING_INSIDE,
-    REASONING_ENDS, /* spaces after </think> */
+    REASONING_ENDS, /* spaces after </think>, or after a call */
     REASONING_OVER  /* in the answer */
 } reasoning_state;
 
@@ -44,6 +44,8 @@ typedef struct choice {
     uint32_t sent_tokens, begun, over;
     size_t sent;
     reasoning_state reasoning;
+    uint32_t calls, one_call; /* as in the request */
+    uint32_t n_calls;         /* of tools, so far */
 } choice;
 
 /* Where one of the stops begins in the text, from a byte on; the first of them. */
@@ -138,9 +140,10 @@ typedef struct text_piece {
     size_t size;
 } text_piece;
 
-/* The pieces of a text that follow each other: of the reasoning, then of the answer. */
+/* The pieces of a text that follow each other: of the reasoning, then of the answer, then a call of
+   a tool. */
 typedef struct text_pieces {
-    text_piece reasoning, content;
+    text_piece reasoning, content, call;
 } text_pieces;
 
 static size_t spaces_of(const char *text, size_t size)
@@ -201,6 +204,34 @@ static size_t take_pieces(reasoning_state *state, const char *text, size_t size,
     }
     to->content.at = text + at, to->content.size = size - at;
     return size;
+}
+
+/* ---- calls of tools ---- */
+
+#define CALL_BEGIN "<tool_call>"
+#define CALL_END "</tool_call>"
+
+/* Cuts the answer before the first call in it, which it takes when it is there to its end. Returns
+   how many bytes of the answer are taken. */
+static size_t take_call(uint32_t last, text_pieces *to)
+{
+    const char *text = to->content.at, *begin, *end;
+    const size_t size = to->content.size, b = sizeof CALL_BEGIN - 1, e = sizeof CALL_END - 1;
+    size_t at;
+    begin = text ? qwen3_find_text(text, size, CALL_BEGIN, 0) : NULL;
+    if (!begin) {
+        if (text && !last) to->content.size -= held_back(text, size, CALL_BEGIN, b);
+        at = to->content.size;
+        if (!last) to->content.size = without_line_feeds(text, at);
+        return to->content.size;
+    }
+    at = (size_t)(begin - text);
+    end = qwen3_find_text(begin, size - at, CALL_END, 0);
+    if (!end && last) return size; /* never ends: it is text */
+    to->content.size = without_line_feeds(text, at);
+    if (!end) return to->content.size;
+    to->call.at = begin + b, to->call.size = (size_t)(end - begin) - b;
+    return (size_t)(end - text) + e;
 }
 
 #endif /* SERVE_CHOICE_H */

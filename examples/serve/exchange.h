@@ -376,6 +376,7 @@ static int exchange_choices(exchange *x)
     for (uint32_t i = 0; i < n && x->choices; i++) {
         choice *h = &x->choices[i];
         h->x = x, h->index = i;
+        h->calls = c->calls, h->one_call = c->one_call;
         /* The prompt has its beginning. */
         if (c->messages && x->s->codec.family == QWEN3_THINKING) h->reasoning = REASONING_BEGINS;
         x->n_choices = i + 1;

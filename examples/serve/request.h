@@ -18,6 +18,7 @@
 #include "engine.h"
 
 #define MAX_MESSAGES 4096u
+#define MAX_TOOLS 128u
 #define MAX_CHOICES 128u /* prompts, times `n` */
 #define MAX_STOPS 4u
 #define MAX_STOP_BYTES 256u
@@ -55,6 +56,10 @@ typedef struct completion {
     uint32_t n_prompts;
     qwen3_message *messages; /* the prompt of a chat; null: it is text or tokens */
     uint32_t n_messages;
+    const char **tools; /* that the answer to a chat may call: JSON */
+    uint32_t n_tools;
+    uint32_t calls;      /* 1: it may; 0: "tool_choice": "none", or there are none */
+    uint32_t one_call;   /* 1: one of them, at most */
     uint32_t thinking;   /* 0: the answer of a chat begins with an empty reasoning */
     uint32_t reasoning;  /* 1: an answer's reasoning is shown, in a field of its own */
     uint32_t max_tokens; /* 0: not given, until completion_fit */
@@ -141,7 +146,7 @@ typedef struct completion_parser {
     completion *c;
     const completion_rules *rules;
     refusal *why;
-    uint32_t has_max_tokens;
+    uint32_t has_max_tokens, no_calls;
 } completion_parser;
 
 /* A field, as the table below has it. */
@@ -485,6 +490,54 @@ static int read_messages(completion_parser *p, const completion_field *f, json_t
     return 0;
 }
 
+/* ---- tools ---- */
+
+static int read_tool(completion_parser *p, uint32_t i, json_t *value)
+{
+    completion *c = p->c;
+    json_t *function = json_object_get(value, "function");
+    const char *type = json_string_value(json_object_get(value, "type"));
+    char name[64], *text;
+    snprintf(name, sizeof name, "tools[%u]", i);
+    if (!type || strcmp(type, "function"))
+        return refuse(p->why, 400, field_in(name, ".type").text, "must be \"function\"");
+    if (!json_string_length(json_object_get(function, "name")))
+        return refuse(p->why, 400, field_in(name, ".function.name").text, "must be a string");
+    text = json_dumps(value, JSON_REAL_PRECISION(16)); /* as templates spell it */
+    c->tools[i] = text ? hold_text(c, text, strlen(text)) : NULL;
+    free(text);
+    return c->tools[i] ? 0 : refuse(p->why, 503, name, "no memory is left");
+}
+
+static int read_tools(completion_parser *p, const completion_field *f, json_t *value)
+{
+    const size_t n = json_array_size(value);
+    if (!json_is_array(value)) return refuse(p->why, 400, f->name, "must be an array");
+    if (n > MAX_TOOLS) return refuse_above(p->why, 400, f->name, MAX_TOOLS, "too many tools");
+    if (!n) return 0;
+    p->c->tools = (const char **)calloc(n, sizeof *p->c->tools);
+    if (!p->c->tools) return refuse(p->why, 503, f->name, "no memory is left");
+    p->c->n_tools = (uint32_t)n;
+    for (size_t i = 0; i < n; i++)
+        if (read_tool(p, (uint32_t)i, json_array_get(value, i))) return -1;
+    return 0;
+}
+
+/* The model chooses, or it has no tools: it cannot be made to call one. */
+static int read_tool_choice(completion_parser *p, const completion_field *f, json_t *value)
+{
+    p->no_calls = json_is_string(value) && !strcmp(json_string_value(value), "none");
+    return read_neutral(p, f, value);
+}
+
+static int read_parallel_calls(completion_parser *p, const completion_field *f, json_t *value)
+{
+    uint32_t parallel = 1;
+    if (read_flag(p, f->name, value, &parallel)) return -1;
+    p->c->one_call = !parallel;
+    return 0;
+}
+
 /* ---- lengths and ends ---- */
 
 static int read_max_tokens(completion_parser *p, const completion_field *f, json_t *value)
@@ -776,9 +829,10 @@ static const completion_field completion_fields[] = {
     {"json_schema", OF_BOTH, read_neutral, "[{}]"},
     {"bad_words", OF_BOTH, read_neutral, "[[]]"},
     {"allowed_token_ids", OF_BOTH, read_neutral, "[[]]"},
-    {"tools", OF_CHAT, read_neutral, "[[]]"},
+    {"tools", OF_CHATS, read_tools, NULL},
+    {"parallel_tool_calls", OF_CHAT, read_parallel_calls, NULL},
     {"functions", OF_CHAT, read_neutral, "[[]]"},
-    {"tool_choice", OF_CHAT, read_neutral, "[\"none\", \"auto\"]"},
+    {"tool_choice", OF_CHAT, read_tool_choice, "[\"none\", \"auto\"]"},
     {"function_call", OF_CHAT, read_neutral, "[\"none\", \"auto\"]"},
     {"modalities", OF_CHAT, read_neutral, "[[\"text\"], []]"},
     {"audio", OF_CHAT, read_neutral, "[]"},
@@ -808,7 +862,6 @@ static const completion_field completion_fields[] = {
     {"safety_identifier", OF_BOTH, read_ignored, NULL},
     {"prompt_cache_key", OF_BOTH, read_ignored, NULL},
     {"prompt_cache_retention", OF_BOTH, read_ignored, NULL},
-    {"parallel_tool_calls", OF_CHAT, read_ignored, NULL},
     {"cache_prompt", OF_BOTH, read_ignored, NULL},
     {"keep_alive", OF_BOTH, read_ignored, NULL},
     {"options", OF_BOTH, read_ignored, NULL},
@@ -849,8 +902,9 @@ static void completion_free_prompt(completion *c)
     for (uint32_t i = 0; i < c->n_messages; i++) free((void *)(uintptr_t)c->messages[i].calls);
     free(c->prompts);
     free(c->messages);
-    c->body = c->joined = NULL, c->prompts = NULL, c->messages = NULL;
-    c->n_prompts = c->n_messages = 0;
+    free((void *)c->tools);
+    c->body = c->joined = NULL, c->prompts = NULL, c->messages = NULL, c->tools = NULL;
+    c->n_prompts = c->n_messages = c->n_tools = 0;
 }
 
 static void completion_free(completion *c)
@@ -900,7 +954,9 @@ static int completion_parse(completion *c, completion_kind kind, const char *bod
                       : json_error_code(&error) == json_error_null_character ? "a text has \\u0000"
                                                                              : "is not JSON");
     if (!json_is_object(c->body)) return refuse(why, 400, "", "the body must be an object");
-    return read_fields(&p) || check_fields(c, why) ? -1 : 0;
+    if (read_fields(&p) || check_fields(c, why)) return -1;
+    c->calls = c->n_tools && !p.no_calls;
+    return 0;
 }
 
 /* Checks that prompts and answers fit the context, and sets max_tokens where it was not given. More

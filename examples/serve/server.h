@@ -113,10 +113,10 @@ static char *event_of_news(exchange *x, choice *h)
     const uint32_t n = left < MAX_EVENT_TOKENS ? left : MAX_EVENT_TOKENS;
     const uint32_t last = choice_finished(h) && n == left;
     const char *text = h->text.at ? h->text.at : "";
-    text_pieces pieces;
+    said what;
     char *event;
-    h->sent += split_text(&x->a, h, text + h->sent, h->ready - h->sent, last, &pieces);
-    event = event_of_choice(&x->a, choice_object(&x->a, h, "delta", !h->begun, &pieces,
+    h->sent += split_text(&x->a, h, "delta", text + h->sent, h->ready - h->sent, last, &what);
+    event = event_of_choice(&x->a, choice_object(&x->a, h, "delta", !h->begun, &what,
                                                  ids_array(h->tokens + h->sent_tokens, n),
                                                  last ? finish_of(h) : NULL));
     h->sent_tokens += n;

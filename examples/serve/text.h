@@ -59,14 +59,16 @@ static int tokens_of_text(const text_codec *codec, const qwen3_string *text,
 static int tokens_of_chat(const text_codec *codec, completion *c, uint32_t most, refusal *why)
 {
     char error[256] = "";
+    qwen3_chat_style style = qwen3_style_of(codec->family, (int)c->thinking);
     qwen3_string text;
     qwen3_spans said;
     int bad;
+    if (c->calls) style.tools = c->tools, style.n_tools = c->n_tools;
     if (!c->thinking && codec->family == QWEN3_THINKING)
         return refuse(why, 400, "enable_thinking", "must be true: this model always reasons");
     memset(&text, 0, sizeof text);
     memset(&said, 0, sizeof said);
-    bad = qwen3_chat_prompt(c->messages, c->n_messages, codec->family, (int)c->thinking, &text,
+    bad = qwen3_chat_prompt(c->messages, c->n_messages, style, &text,
                             codec->allow_special ? NULL : &said, error, sizeof error)
               ? refuse(why, 503, "messages", "%s", error)
               : tokens_of_text(codec, &text, &said, most, "messages", &c->prompts[0], why);

@@ -366,11 +366,14 @@ static void chats(test_run *t)
     char error[512];
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         prompt.size = 0;
-        CHECK(!qwen3_chat_prompt(all + cases[i].first, cases[i].count, QWEN3_HYBRID,
-                                 cases[i].thinking, &prompt, NULL, error, sizeof error));
+        CHECK(!qwen3_chat_prompt(all + cases[i].first, cases[i].count,
+                                 qwen3_style_of(QWEN3_HYBRID, cases[i].thinking), &prompt, NULL,
+                                 error, sizeof error));
         if (strcmp(prompt.at, cases[i].prompt)) CHECK_TEXT(prompt.at, cases[i].prompt);
     }
-    CHECK_INT(qwen3_chat_prompt(all, 6, QWEN3_HYBRID, 1, &prompt, NULL, error, sizeof error), -1);
+    CHECK_INT(qwen3_chat_prompt(all, 6, qwen3_style_of(QWEN3_HYBRID, 1), &prompt, NULL, error,
+                                sizeof error),
+              -1);
     CHECK_TEXT(error, "messages: [5].role: \"function\" is not supported");
     free(prompt.at);
 }
@@ -378,6 +381,8 @@ static void chats(test_run *t)
 /* Calls of tools, what they return, and reasoning that stands in a field of its own. */
 static void chats_with_tools(test_run *t)
 {
+    static const char *const tools[] = {"{\"a\": 1}", "{\"b\": 2}"};
+    qwen3_chat_style style = qwen3_style_of(QWEN3_INSTRUCT, 1);
     static const qwen3_call calls[] = {{"add", "{\"a\": 1}"}, {"now", "{}"}};
     qwen3_message all[] = {
         message("user", "Sum?"),
@@ -401,8 +406,20 @@ static void chats_with_tools(test_run *t)
     char error[512];
     all[1].calls = calls, all[1].n_calls = 2;
     all[1].reasoning = "\nEasy.\n", all[1].reasoning_size = 7;
-    CHECK(!qwen3_chat_prompt(all, 6, QWEN3_HYBRID, 1, &prompt, NULL, error, sizeof error));
+    CHECK(!qwen3_chat_prompt(all, 6, qwen3_style_of(QWEN3_HYBRID, 1), &prompt, NULL, error,
+                             sizeof error));
     if (strcmp(prompt.at, wanted)) CHECK_TEXT(prompt.at, wanted);
+    prompt.size = 0;
+    style.tools = tools, style.n_tools = 2;
+    CHECK(!qwen3_chat_prompt(&all[0], 1, style, &prompt, NULL, error, sizeof error));
+    CHECK_TEXT(prompt.at, "<|im_start|>system\n# Tools\n");
+    CHECK_TEXT(prompt.at, "XML tags:\n<tools>\n{\"a\": 1}\n{\"b\": 2}\n</tools>\n\nFor each");
+    CHECK_TEXT(prompt.at, "}\n</tool_call><|im_end|>\n<|im_start|>user\nSum?<|im_end|>\n");
+    all[0].role = "system";
+    prompt.size = 0;
+    CHECK(!qwen3_chat_prompt(&all[0], 1, style, &prompt, NULL, error, sizeof error));
+    CHECK_TEXT(prompt.at, "<|im_start|>system\nSum?\n\n# Tools\n");
+    CHECK_TEXT(prompt.at, "</tool_call><|im_end|>\n<|im_start|>assistant\n");
     free(prompt.at);
 }
 
@@ -424,7 +441,8 @@ static void chats_of_families(test_run *t)
     char error[512];
     for (uint32_t i = 0; i < QWEN3_FAMILIES; i++) {
         qwen3_string prompt = {NULL, 0, 0};
-        CHECK(!qwen3_chat_prompt(all, 2, (qwen3_family)i, 0, &prompt, NULL, error, sizeof error));
+        CHECK(!qwen3_chat_prompt(all, 2, qwen3_style_of((qwen3_family)i, 0), &prompt, NULL, error,
+                                 sizeof error));
         if (strcmp(prompt.at, wanted[i])) CHECK_TEXT(prompt.at, wanted[i]);
         free(prompt.at);
     }
@@ -534,7 +552,8 @@ static void control_tokens_in_messages(test_run *t)
     char error[512];
     size_t starts = 0, ends = 0, thinks = 0;
     memset(&partial, 0, sizeof partial);
-    CHECK(!qwen3_chat_prompt(all, 3, QWEN3_HYBRID, 1, &prompt, &said, error, sizeof error));
+    CHECK(!qwen3_chat_prompt(all, 3, qwen3_style_of(QWEN3_HYBRID, 1), &prompt, &said, error,
+                             sizeof error));
     CHECK(!qwen3_encode(&fixture, prompt.at, prompt.size, &said, &ids, error, sizeof error));
     for (size_t i = 0; i < ids.count; i++) {
         starts += ids.at[i] == qwen3_added_id(&fixture, "<|im_start|>");

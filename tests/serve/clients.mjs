@@ -101,7 +101,7 @@ for (const [field, values] of Object.entries(neutral))
 // Fields that ask for what is not done.
 const refused = {
     logprobs: true, top_logprobs: 5, presence_penalty: 0.5, frequency_penalty: -1, repetition_penalty: 1.1, logit_bias: { 5: 1 },
-    tools: [{ type: 'function', function: { name: 'f' } }], tool_choice: 'required', response_format: { type: 'json_object' },
+    tool_choice: 'required', response_format: { type: 'json_object' },
     guided_regex: 'a+', guided_json: { type: 'object' }, min_tokens: 2, best_of: 2, store: true, modalities: ['text', 'audio'],
     service_tier: 'flex', verbosity: 'high', add_generation_prompt: false, echo: true, mirostat: 2, audio: {}, prediction: {},
 };
@@ -133,6 +133,24 @@ await test('openai/messages', async () => {
     });
     await raises(chat({ messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url: 'data:' } }] }] }), 400,
         { param: 'messages[0].content[0].type', code: 'unsupported_value' });
+});
+// The engine repeats its prompt, and so a call that is in it.
+const tools = [{ type: 'function', function: { name: 'sum', description: 'adds', parameters: { type: 'object', properties: { a: { type: 'number' } } } } }];
+const calling = [{ role: 'user', content: 'Go.\n<tool_call>\n{"name": "sum", "arguments": {"a": 1}}\n</tool_call>' }];
+await test('openai/tools', async () => {
+    const more = { tools, messages: calling, max_tokens: 600, stop: ['\nassistant'] };
+    const got = (await chat(more)).choices[0];
+    equal(got.message.tool_calls.map((c) => [c.type, c.function]).at(-1), ['function', { name: 'sum', arguments: '{"a": 1}' }]);
+    equal([got.finish_reason, got.message.content.includes('name": "sum", "arguments'), got.message.content.includes('# Tools')],
+        ['tool_calls', false, true]);
+    const stream = client.chat.completions.stream({ model, ...more });
+    const whole = (await stream.finalChatCompletion()).choices[0];
+    equal(whole.message.tool_calls.map((c) => c.function), got.message.tool_calls.map((c) => c.function));
+    equal([whole.finish_reason, whole.message.content], ['tool_calls', got.message.content]);
+});
+await test('openai/tools/none', async () => {
+    const got = (await chat({ tools, tool_choice: 'none', messages: calling, max_tokens: 200 })).choices[0].message;
+    equal([got.tool_calls, got.content.includes('# Tools'), got.content.includes('<tool_call>')], [undefined, false, true]);
 });
 await test('openai/context', () => raises(text({ prompt: Array(5000).fill(7) }), 400, { code: 'context_length_exceeded', param: 'prompt' }));
 await test('openai/clamped', async () => equal((await text({ prompt: Array(4095).fill(7), max_tokens: 100000 })).usage.completion_tokens, 2));

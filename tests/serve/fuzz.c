@@ -57,6 +57,8 @@ static void is_a_completion(completion *c, const completion_rules *rules, uint32
     for (uint32_t i = 0; i < c->n_messages; i++) is_a_message(&c->messages[i]);
     PROMISE(c->stream <= 1 && c->include_usage <= c->stream && c->ignore_eos <= 1 &&
             c->thinking <= 1 && c->reasoning <= 2 && c->echo <= 1 && c->keep_special <= 1);
+    for (uint32_t i = 0; i < c->n_tools; i++) PROMISE(c->tools[i] && c->tools[i][0] == '{');
+    PROMISE(c->calls <= (c->n_tools > 0) && c->one_call <= 1);
     PROMISE(c->n_stops <= MAX_STOPS && c->n_stop_tokens <= MAX_STOP_TOKENS);
     for (uint32_t i = 0; i < c->n_stops; i++)
         PROMISE(c->stops[i][0] && strlen(c->stops[i]) <= MAX_STOP_BYTES);

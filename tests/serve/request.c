@@ -108,7 +108,11 @@ static void refused_fields(test_run *t)
         {TEXT, "{\"prompt\":[1],\"presence_penalty\":0.1}", 400, "presence_penalty", "[0]", -1},
         {TEXT, "{\"prompt\":[1],\"response_format\":{\"type\":\"json_object\"}}", 400,
          "response_format", "text", -1},
-        {CHAT, "{" HI ",\"tools\":[{\"type\":\"function\"}]}", 400, "tools", "not supported", -1},
+        {CHAT, "{" HI ",\"tools\":[{\"type\":\"function\"}]}", 400, "tools[0].function.name",
+         "must be a string", -1},
+        {CHAT, "{" HI ",\"tools\":[{\"type\":\"custom\"}]}", 400, "tools[0].type", "function", -1},
+        {CHAT, "{" HI ",\"tool_choice\":\"required\"}", 400, "tool_choice", "not supported", -1},
+        {CHAT, "{" HI ",\"parallel_tool_calls\":1}", 400, "parallel_tool_calls", "true or", -1},
         {CHAT, "{" HI ",\"store\":true}", 400, "store", "not supported", -1},
         {CHAT, "{" HI ",\"reasoning_effort\":\"huge\"}", 400, "reasoning_effort", "xhigh", -1},
         {CHAT, "{" HI ",\"chat_template_kwargs\":{\"enable_thinking\":1}}", 400,
@@ -442,8 +446,66 @@ static void reasoning_is_told_apart(test_run *t)
         }
 }
 
+/* Calls of tools are told apart in the same way however the text is cut into pieces. */
+static void calls_are_told_apart(test_run *t)
+{
+    static const struct {
+        const char *text, *content, *calls; /* calls: name and arguments of each */
+        uint32_t one;
+    } cases[] = {
+        {"I call.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>",
+         "I call.", "f{\"a\": 1};", 0},
+        {"<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n<tool_call>{\"name\": "
+         "\"g\", "
+         "\"arguments\": {}}</tool_call>",
+         "", "f{};g{};", 0},
+        {"<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n<tool_call>{\"name\": "
+         "\"g\", "
+         "\"arguments\": {}}</tool_call>",
+         "", "f{};", 1},
+        {"a <tool_call>not JSON</tool_call> b", "a <tool_call>not JSON</tool_call> b", "", 0},
+        {"a\n<tool_call>{\"name\":", "a\n<tool_call>{\"name\":", "", 0},
+        {"<think>\n<tool_call>\n</think>\n\nb < c\n", "b < c\n", "", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (size_t step = 1; step < 40; step++) {
+            char content[128] = "", calls[128] = "";
+            size_t sent = 0, ready = 0;
+            const size_t size = strlen(cases[i].text);
+            answer a;
+            choice h;
+            memset(&a, 0, sizeof a);
+            memset(&h, 0, sizeof h);
+            a.kind = COMPLETION_CHAT, a.reasoning = 1;
+            h.calls = 1, h.one_call = cases[i].one;
+            for (uint32_t last = 0; !last;) {
+                said what;
+                json_t *call;
+                size_t k;
+                ready = ready + step < size ? ready + step : size;
+                last = ready == size;
+                sent +=
+                    split_text(&a, &h, "delta", cases[i].text + sent, ready - sent, last, &what);
+                strncat(content, what.content.at ? what.content.at : "", what.content.size);
+                json_array_foreach(what.calls, k, call)
+                {
+                    json_t *f = json_object_get(call, "function");
+                    CHECK(json_is_integer(json_object_get(call, "index")));
+                    strcat(calls, json_string_value(json_object_get(f, "name")));
+                    strcat(calls, json_string_value(json_object_get(f, "arguments")));
+                    strcat(calls, ";");
+                }
+                said_free(&what);
+            }
+            CHECK_INT(sent, size);
+            if (strcmp(content, cases[i].content) || strcmp(calls, cases[i].calls))
+                test_fail(t, __FILE__, __LINE__, "case %zu by %zu bytes: \"%s\", \"%s\"", i, step,
+                          content, calls);
+        }
+}
+
 static void tests(test_run *t)
 {
+    TEST(calls_are_told_apart);
     TEST(neutral_fields);
     TEST(lenient_rules);
     TEST(messages_of_all_kinds);
