@@ -181,7 +181,10 @@ FLEET_C_BEGIN
     X(FLEET_ERROR_PEER_TIMEOUT, "another rank has not started or not notified in time")            \
     X(FLEET_ERROR_PEER_FAILED, "another rank has failed")                                          \
     X(FLEET_ERROR_PEER_PLAN, "another rank has another plan")                                      \
-    X(FLEET_ERROR_GONE, "what the call names has ended, or is of another owner")
+    X(FLEET_ERROR_GONE, "what the call names has ended, or is of another owner")                   \
+    X(FLEET_ERROR_BARRIER, "threads of a tile wait at a barrier that others do not reach")         \
+    X(FLEET_ERROR_LDS, "a tile has written past its LDS: fleet_launch_desc.lds_bytes is too "      \
+                       "small")
 
 #define FLEETI_STATUS_ENUM(code, text) code,
 typedef enum fleet_status { FLEET_STATUS_LIST(FLEETI_STATUS_ENUM) FLEET_STATUS_COUNT } fleet_status;

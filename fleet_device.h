@@ -355,11 +355,13 @@ typedef uint32_t *fleeti_lds;
 
 /* What a kernel's declaration says of it. FLEET_KERNEL of fleet_sched.h knows all of it; else 0. */
 typedef struct fleeti_kernel_traits {
-    uint32_t threads;        /* of a workgroup, without the producer */
+    uint32_t threads;        /* of a workgroup, without the producer; and FLEETI_ANY_THREADS */
     uint32_t pipeline_bytes; /* LDS of its weight pipeline */
     uint32_t args_bytes;     /* of an element of its arguments */
     uint32_t tiles;          /* tile functions of its set */
 } fleeti_kernel_traits;
+
+#define FLEETI_ANY_THREADS 0x80000000u
 
 /* A kernel, as the launch functions take it. FLEET_KERNEL_OF(kernel) makes one; the name alone does not compile. */
 typedef struct fleet_kernel {
@@ -425,10 +427,12 @@ FLEET_API fleet_machine fleet_host_machine(void);
 
 /* How the CPU runs kernels; GPUs ignore it. */
 typedef enum fleet_host_engine {
-    /* An OS thread per wave: real concurrency, for sanitizers. */
+    /* An OS thread per workgroup, whose threads are coroutines that switch at barriers and where
+       they wait, in an order drawn from the seed; or, by fleet_host_desc.waves, one for each of
+       them: real concurrency, for sanitizers. */
     FLEET_ENGINE_THREADS,
-    /* Coroutines, which switch at the kit's synchronisation points only, in an order drawn from the seed; it detects
-       a deadlock at once. */
+    /* All threads are coroutines, which switch at the kit's synchronisation points only, in an
+       order drawn from the seed; it detects a deadlock at once. */
     FLEET_ENGINE_DETERMINISTIC
 } fleet_host_engine;
 
@@ -441,8 +445,12 @@ typedef struct fleet_host_stats {
 
 typedef struct fleet_host_desc {
     fleet_host_engine engine; /* default: FLEET_ENGINE_THREADS */
-    uint64_t seed;            /* of the deterministic engine; default 1 */
-    uint32_t waves;           /* per workgroup, at most 64; default 0: 1. A wave has one lane */
+    uint64_t seed;            /* of the order of coroutines; default 1 */
+    /* Per workgroup, at most 64; a wave has one lane. The threads engine runs each in a thread
+       of the system. Default 0: as many as FLEET_KERNEL declares threads (fleet_sched.h), which
+       take turns in one thread of the system; 1 where it declares FLEET_ANY_THREADS, and of other
+       kernels */
+    uint32_t waves;
     /* Of an ordinary kernel: workgroup k runs on chiplet k mod this; default 0: 1. */
     uint32_t chiplets;
     /* Of a coroutine, at least 16 KB, beyond a guard page; default 0: 256 KB. */
@@ -456,8 +464,8 @@ typedef struct fleet_host_desc {
 
 /* A launch of an ordinary kernel; args as for cudaLaunchKernel. */
 typedef struct fleet_kernel_desc {
-    uint32_t blocks;      /* workgroups; on the CPU at most 16384 waves in all */
-    uint32_t threads;     /* per workgroup, on a GPU */
+    uint32_t blocks;      /* workgroups; on the CPU at most 16384 threads in all */
+    uint32_t threads;     /* per workgroup; on the CPU see host.waves */
     uint32_t lds_bytes;   /* dynamic LDS; default 0 */
     uint32_t cooperative; /* 1: fail unless all workgroups are resident at once; default 0 */
     fleet_stream stream;  /* default: the default stream */
@@ -2586,10 +2594,13 @@ typedef struct fleet_host_instrument {
     void (*allocated)(void *memory, size_t bytes); /* device memory */
     void (*freed)(void *memory);
     fleet_status (*begin)(const fleet_kernel_desc *desc,
-                          uint32_t waves);            /* not FLEET_OK: no launch */
-    uint64_t (*end)(void);                            /* returns its findings */
-    void (*placed)(uint32_t block, uint32_t chiplet); /* the workgroup runs there from now on */
-    void (*runs)(uint32_t block, uint32_t wave);      /* this wave runs from now on */
+                          uint32_t waves);                /* not FLEET_OK: no launch */
+    uint64_t (*end)(void);                                /* returns its findings */
+    void (*placed)(uint32_t block, uint32_t chiplet);     /* the workgroup runs there from now on */
+    void (*lds)(uint32_t block, void *lds, size_t bytes); /* its dynamic LDS */
+    void (*runs)(uint32_t block, uint32_t wave);          /* this wave runs from now on */
+    /* The running wave begins this task's tile; null: it has ended it. */
+    void (*task)(const fleet_plan *plan, uint32_t task);
     void (*publish)(
         const void *
             object); /* by the running wave; a wave that observes the object later is ordered after it */
@@ -2638,6 +2649,22 @@ FLEET_API void fleeti_host_drain(void);
 FLEET_API void fleeti_host_release(fleet_scope scope);
 FLEET_API void fleeti_host_acquire(fleet_scope scope);
 FLEET_API void fleeti_host_order(void); /* a fence for all loads and stores of the agent */
+
+/* Why a tile ended before it returned. */
+typedef struct fleeti_trouble {
+    uint32_t line; /* of its last barrier; 0: unknown */
+    uint32_t waiting,
+        waves; /* so many waves waited there, of those of the workgroup that run tasks */
+} fleeti_trouble;
+typedef fleet_status (*fleeti_host_tile_function)(uint32_t number, const void *ctx,
+                                                  const void *args);
+/* Calls a tile, and ends it with FLEET_ERROR_BARRIER where it waits at a barrier that other
+   waves do not reach. limit_ns: of such a wait; 0: none */
+fleet_status fleeti_host_tile(fleeti_host_tile_function tile, uint32_t number, const void *ctx,
+                              const void *args, const fleet_plan *plan, uint32_t task,
+                              uint64_t limit_ns);
+void fleeti_host_line(uint32_t line);     /* of the barrier that comes next */
+fleeti_trouble fleeti_host_trouble(void); /* of the calling agent's last tile */
 
 FLEET_C_END
 
@@ -4867,12 +4894,35 @@ fleeti_query_device(fleet_topology *t, fleet_stream stream, uint32_t *units)
 #if defined(FLEET_MEMORY_MODEL) && !defined(FLEETI_HOOKED)
 #error "fleet: FLEET_MEMORY_MODEL needs -fsanitize=thread, for its hooks; see OPTIONS"
 #endif
+#if defined(FLEETI_HOOKED) && !defined(FLEET_MEMORY_MODEL)
+#define FLEETI_SANITIZED_THREADS 1
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#define FLEETI_SANITIZED_ADDRESSES 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define FLEETI_SANITIZED_ADDRESSES 1
+#endif
+#endif
+/* Functions of the engine, whose own data agents of one thread share without order. */
+#if defined(FLEETI_HOOKED)
+#define FLEETI_UNWATCHED __attribute__((no_sanitize("thread")))
+#else
+#define FLEETI_UNWATCHED
+#endif
+/* The C library's swapcontext makes a system call for the signal mask, which takes most of the
+   time of a switch. */
+#if defined(__linux__) && defined(__x86_64__) && defined(__LP64__)
+#define FLEETI_OWN_SWAP 1
+#else
+#include <ucontext.h>
+#endif
 
 #include <pthread.h>
+#include <setjmp.h>
 #include <sys/mman.h>
 #include <sys/select.h>
 #include <time.h>
-#include <ucontext.h>
 
 #define FLEETI_STAYS_ORDINARY 0
 
@@ -4894,15 +4944,19 @@ static __attribute__((unused)) uint32_t fleeti_capturing(fleet_stream stream)
 /* The most workgroups of a launch. The stack of a wave takes two of the 65530 mappings that Linux
    gives a process. */
 #define FLEETI_ALL_WAVES 16384u
-static uint32_t fleeti_room_for(const fleet_host_desc *d)
+static uint32_t fleeti_host_waves(fleet_kernel kernel, const fleet_kernel_desc *d)
 {
-    return FLEETI_ALL_WAVES / (d->waves ? d->waves : 1);
+    if (d->host.waves) return d->host.waves;
+    return kernel.traits && kernel.traits->threads && d->threads ? d->threads : 1;
+}
+static uint32_t fleeti_room_for(fleet_kernel kernel, const fleet_kernel_desc *d)
+{
+    return FLEETI_ALL_WAVES / fleeti_host_waves(kernel, d);
 }
 static __attribute__((unused)) fleet_status
 fleeti_room_of(fleet_kernel kernel, const fleet_kernel_desc *d, fleeti_room *room)
 {
-    (void)kernel;
-    room->per_unit = fleeti_room_for(&d->host);
+    room->per_unit = fleeti_room_for(kernel, d);
     room->units = room->all_units = room->cooperative = 1;
     return FLEET_OK;
 }
@@ -5021,8 +5075,14 @@ static const char *fleeti_bad_host_desc(const fleet_host_desc *d)
     return NULL;
 }
 
+typedef struct fleeti_engine fleeti_engine;
+typedef struct fleeti_carrier fleeti_carrier;
+typedef struct fleeti_agent fleeti_agent;
+
 typedef struct fleeti_barrier_state { /* a barrier of the first waves of a workgroup */
-    uint32_t arrived, generation;
+    uint32_t arrived, in_tiles;       /* in this round; those of them that run a tile */
+    uint32_t generation;              /* rounds that are over */
+    fleeti_agent *waiting;            /* of waves that take turns: a list */
 } fleeti_barrier_state;
 
 typedef struct fleeti_workgroup {
@@ -5031,25 +5091,39 @@ typedef struct fleeti_workgroup {
     fleeti_barrier_state meeting[2]; /* of all its waves, and of those that run tasks */
     uint32_t chiplet;
     uint32_t words[FLEETI_LDS_WORDS]; /* the kit's own LDS */
-    char *lds; /* FLEETI_STATIC_LDS bytes for FLEET_LDS, then the dynamic ones */
+    char *lds;                        /* FLEETI_STATIC_LDS bytes for FLEET_LDS */
+    char *dynamic;                    /* null: none. A zone of FLEETI_LDS_ZONE bytes follows it */
+    uint32_t damaged;                 /* 1: a tile has written past its end, and its task says so */
+    fleeti_agent *agents;
 } fleeti_workgroup;
 
-typedef struct fleeti_engine fleeti_engine;
+/* Where a coroutine, or the thread that runs coroutines, goes on. */
+typedef struct fleeti_fiber {
+#if defined(FLEETI_OWN_SWAP)
+    void *stack_pointer, *frame, *resume;
+#else
+    ucontext_t library;
+#endif
+    /* for sanitizers */
+    const void *stack;
+    size_t stack_bytes;
+    void *fake_stack, *fiber;
+} fleeti_fiber;
 
 /* A wave: what the engines run. */
 #define FLEETI_HOST_POOLS 2u /* plans of a launch */
-typedef struct fleeti_agent {
+struct fleeti_agent {
     fleeti_engine *engine;
+    fleeti_carrier *carrier;
     fleeti_workgroup *group;
     uint32_t block, wave;
     size_t lds_used;
-    pthread_t thread;
-    ucontext_t context;
-    char *stack;            /* null: none yet */
-    const void *parked_at;  /* deterministic: the word it polls; null: any change */
-    uint32_t position;      /* in engine->runnable or engine->parked */
-    uint32_t woken_to_look; /* no other agent can run: it should check its watch */
-    uint32_t idle_parks;    /* parks since the deadlock was detected */
+    fleeti_fiber context;
+    const void *parked_at;      /* the word that it polls; null: any change */
+    fleeti_agent *next_waiting; /* at the same barrier */
+    uint32_t position;          /* in carrier->runnable or carrier->parked */
+    uint32_t woken_to_look;     /* no other agent can run: it should check its watch */
+    uint32_t idle_parks;        /* parks since the deadlock was detected */
     /* Only it writes these. */
     uint64_t rmws, releases, polls;
     uint64_t progress; /* what it has published */
@@ -5058,15 +5132,46 @@ typedef struct fleeti_agent {
         *barrier; /* it waits there while that has this generation; null: nowhere */
     uint32_t generation, ended;
     uint64_t seen_polls, seen_progress; /* by the last look (fleeti_look) */
-} fleeti_agent;
+    /* The tile that it runs; tile is null: none. */
+    jmp_buf *tile;     /* goes to its end */
+    uint64_t limit_ns; /* of a wait at its barriers; 0: none */
+    uint32_t line;     /* of its last barrier */
+    uint32_t thrown;   /* 1: it must leave the tile, since its barrier is divergent */
+    fleeti_trouble trouble;
+};
+
+/* A thread of the system, and the agents that it carries. Several of them are coroutines. */
+struct fleeti_carrier {
+    fleeti_engine *engine;
+    fleeti_agent *agents;
+    uint32_t n_agents, n_ended;
+    pthread_t thread;
+    fleeti_fiber home;
+    char *stacks; /* of its coroutines */
+    size_t stacks_bytes;
+    uint64_t rng;
+    fleeti_agent **runnable, **parked;
+    uint32_t n_runnable, n_parked;
+    /* deterministic: all parked agents were woken to check their watches, and nothing has
+       changed since. */
+    uint32_t looked;
+    uint32_t deadlock;     /* detected */
+    uint32_t tries, turns; /* threads engine: rests in a row; steps since the last switch */
+    uint64_t since;        /* threads engine: when it began to rest, by fleeti_host_stalled */
+};
 
 struct fleeti_engine {
     const fleet_kernel_desc *desc;
     fleeti_kernel_address kernel;
     void **args;
-    uint32_t waves, n_agents;
+    uint32_t waves, n_agents, n_carriers;
+    uint32_t coroutines; /* 1: agents of a carrier take turns; 0: each has one of its own */
     fleeti_agent *agents;
+    fleeti_carrier *carriers;
     fleeti_workgroup *groups;
+    fleeti_agent **lists;
+    char *lds; /* of all workgroups: the dynamic ones */
+    size_t lds_stride, lds_mapped;
     fleet_host_stats stats;
     /* threads engine */
     pthread_mutex_t start;               /* held until all threads exist */
@@ -5078,19 +5183,17 @@ struct fleeti_engine {
     uint64_t stalled[FLEETI_HOST_POOLS]; /* ns without progress */
     uint32_t cancelled; /* not all threads could be created: none of them runs the kernel */
     /* deterministic engine */
-    ucontext_t home;
-    uint64_t rng, clock;
-    uint64_t progressed[FLEETI_HOST_POOLS]; /* the clock at the last progress */
-    fleeti_agent **runnable, **parked;
-    uint32_t n_runnable, n_parked;
-    /* All parked agents were woken to check their watches, and nothing has changed since. */
-    uint32_t looked;
-    uint32_t deadlock;                       /* detected */
+    uint64_t clock;
+    uint64_t progressed[FLEETI_HOST_POOLS];  /* the clock at the last progress */
     const fleet_host_instrument *instrument; /* null: none */
 };
 
 /* Takes the place of the registers in which hardware keeps a wave's identity. */
-static __thread fleeti_agent *fleeti_self;
+static __thread fleeti_agent *fleeti_self_;
+FLEETI_UNWATCHED static fleeti_agent *fleeti_self(void)
+{
+    return fleeti_self_;
+}
 
 /* In strict C11 the headers do not declare its name. */
 #if defined(MAP_ANONYMOUS)
@@ -5099,40 +5202,40 @@ static __thread fleeti_agent *fleeti_self;
 #define FLEETI_MAP_FLAGS (MAP_PRIVATE | 0x20)
 #endif
 
-static int fleeti_deterministic(const fleeti_engine *e)
+static uint32_t fleeti_deterministic(const fleeti_engine *e)
 {
     return e->desc->host.engine == FLEET_ENGINE_DETERMINISTIC;
 }
 
 uint32_t fleeti_host_thread(void)
 {
-    return fleeti_self->wave;
+    return fleeti_self()->wave;
 }
 uint32_t fleeti_host_threads(void)
 {
-    return fleeti_self->engine->waves;
+    return fleeti_self()->engine->waves;
 }
 uint32_t fleeti_host_block(void)
 {
-    return fleeti_self->block;
+    return fleeti_self()->block;
 }
 uint32_t fleeti_host_blocks(void)
 {
-    return fleeti_self->engine->desc->blocks;
+    return fleeti_self()->engine->desc->blocks;
 }
 uint32_t fleeti_host_chiplet(void)
 {
-    return __atomic_load_n(&fleeti_self->group->chiplet, __ATOMIC_RELAXED);
+    return __atomic_load_n(&fleeti_self()->group->chiplet, __ATOMIC_RELAXED);
 }
 void fleeti_host_set_chiplet(uint32_t chiplet)
 {
-    const fleeti_engine *e = fleeti_self->engine;
-    __atomic_store_n(&fleeti_self->group->chiplet, chiplet, __ATOMIC_RELAXED);
-    if (e->instrument) e->instrument->placed(fleeti_self->block, chiplet);
+    fleeti_agent *a = fleeti_self();
+    __atomic_store_n(&a->group->chiplet, chiplet, __ATOMIC_RELAXED);
+    if (a->engine->instrument) a->engine->instrument->placed(a->block, chiplet);
 }
 void *fleeti_host_lds(size_t bytes)
 {
-    fleeti_agent *a = fleeti_self;
+    fleeti_agent *a = fleeti_self();
     void *at = a->group->lds + a->lds_used;
     a->lds_used += (bytes + 63) / 64 * 64;
     if (a->lds_used > FLEETI_STATIC_LDS) abort(); /* a GPU compiler refuses such a kernel */
@@ -5140,15 +5243,15 @@ void *fleeti_host_lds(size_t bytes)
 }
 size_t fleeti_host_lds_mark(void)
 {
-    return fleeti_self->lds_used;
+    return fleeti_self()->lds_used;
 }
 void fleeti_host_lds_reset(size_t mark)
 {
-    fleeti_self->lds_used = mark;
+    fleeti_self()->lds_used = mark;
 }
 void *fleeti_host_dynamic_lds(void)
 {
-    return fleeti_self->group->lds + FLEETI_STATIC_LDS;
+    return fleeti_self()->group->dynamic;
 }
 
 /* Counters that one agent writes, and others may read. */
@@ -5156,86 +5259,218 @@ static void fleeti_count(uint64_t *counter, uint64_t n)
 {
     __atomic_store_n(counter, __atomic_load_n(counter, __ATOMIC_RELAXED) + n, __ATOMIC_RELAXED);
 }
-void fleeti_host_progress(uint32_t rmws)
+FLEETI_UNWATCHED void fleeti_host_progress(uint32_t rmws)
 {
-    fleeti_count(&fleeti_self->rmws, rmws);
-    fleeti_count(&fleeti_self->progress, 1);
-    if (fleeti_deterministic(fleeti_self->engine))
-        fleeti_self->engine->progressed[fleeti_self->pool] = fleeti_self->engine->clock;
+    fleeti_agent *a = fleeti_self();
+    fleeti_count(&a->rmws, rmws);
+    fleeti_count(&a->progress, 1);
+    if (fleeti_deterministic(a->engine)) a->engine->progressed[a->pool] = a->engine->clock;
 }
 
-/* ---- the deterministic engine ---- */
+/* ---- coroutines: one goes on where it stopped ---- */
 
-static uint64_t fleeti_random(fleeti_engine *e)
+#if defined(FLEETI_SANITIZED_ADDRESSES)
+#include <sanitizer/asan_interface.h>
+#endif
+#if defined(FLEETI_SANITIZED_THREADS)
+#include <sanitizer/tsan_interface.h>
+#endif
+
+/* For thread sanitizers, which know no barrier of coroutines: what an agent did before it
+   publishes an object comes before what another one does that has observed the object. The memory
+   model is told as well. */
+static void fleeti_publish(const fleeti_engine *e, const void *object)
 {
-    uint64_t z = (e->rng += 0x9e3779b97f4a7c15ull); /* splitmix64, Steele, Lea, Flood 2014 */
+    if (e->instrument) e->instrument->publish(object);
+#if defined(FLEETI_SANITIZED_THREADS)
+    __tsan_release((void *)(uintptr_t)object);
+#endif
+}
+static void fleeti_observe(const fleeti_engine *e, const void *object)
+{
+    if (e->instrument) e->instrument->observe(object);
+#if defined(FLEETI_SANITIZED_THREADS)
+    __tsan_acquire((void *)(uintptr_t)object);
+#endif
+}
+
+/* By a context that has just gone on. began: it is a coroutine that has not run before. home:
+   that of its carrier. */
+static void fleeti_fiber_goes_on(fleeti_fiber *c, uint32_t began, fleeti_fiber *home)
+{
+#if defined(FLEETI_SANITIZED_ADDRESSES)
+    const void *stack;
+    size_t bytes;
+    __sanitizer_finish_switch_fiber(began ? NULL : c->fake_stack, &stack, &bytes);
+    /* The first coroutine comes from there. */
+    if (began && !home->stack) home->stack = stack, home->stack_bytes = bytes;
+#else
+    (void)c, (void)began, (void)home;
+#endif
+}
+
+/* ends: `from` never goes on. No order comes with it: what coroutines may rely on are barriers
+   and atomics. */
+FLEETI_UNWATCHED __attribute__((noinline)) static void
+fleeti_swap(fleeti_fiber *from, fleeti_fiber *to, uint32_t ends, fleeti_fiber *home)
+{
+#if defined(FLEETI_SANITIZED_ADDRESSES)
+    __sanitizer_start_switch_fiber(ends ? NULL : &from->fake_stack, to->stack, to->stack_bytes);
+#else
+    (void)ends;
+#endif
+#if defined(FLEETI_SANITIZED_THREADS)
+    __tsan_switch_to_fiber(to->fiber, __tsan_switch_to_fiber_no_sync);
+#endif
+#if defined(FLEETI_OWN_SWAP)
+    /* The function's caller expects these registers unchanged, and no others. */
+    __asm__ volatile("leaq 1f(%%rip), %%rax\n\t"
+                     "movq %%rsp, 0(%0)\n\t"
+                     "movq %%rbp, 8(%0)\n\t"
+                     "movq %%rax, 16(%0)\n\t"
+                     "movq 0(%1), %%rsp\n\t"
+                     "movq 8(%1), %%rbp\n\t"
+                     "jmpq *16(%1)\n"
+                     "1:"
+                     : "+D"(from), "+S"(to)
+                     :
+                     : "rax", "rbx", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14",
+                       "r15", "cc", "memory");
+#else
+    swapcontext(&from->library, &to->library);
+#endif
+    fleeti_fiber_goes_on(from, 0, home);
+}
+
+/* Makes a context that begins with `entry`, which does not return. */
+static fleet_status fleeti_fiber_make(fleeti_fiber *c, char *stack, size_t bytes,
+                                      void (*entry)(void))
+{
+    c->stack = stack;
+    c->stack_bytes = bytes;
+#if defined(FLEETI_OWN_SWAP)
+    void **top = (void **)(void *)(stack + bytes) - 1; /* aligned as after a call */
+    *top = NULL;
+    c->stack_pointer = top, c->frame = NULL;
+    memcpy(&c->resume, &entry, sizeof c->resume);
+    return FLEET_OK;
+#else
+    if (getcontext(&c->library)) return FLEET_ERROR_MEMORY;
+    c->library.uc_stack.ss_sp = stack;
+    c->library.uc_stack.ss_size = bytes;
+    c->library.uc_link = NULL;
+    makecontext(&c->library, entry, 0);
+    return FLEET_OK;
+#endif
+}
+
+/* ---- agents that take turns ---- */
+
+FLEETI_UNWATCHED static uint64_t fleeti_random(uint64_t *rng)
+{
+    uint64_t z = (*rng += 0x9e3779b97f4a7c15ull); /* splitmix64, Steele, Lea, Flood 2014 */
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
     z = (z ^ z >> 27) * 0x94d049bb133111ebull;
     return z ^ z >> 31;
 }
 
-static void fleeti_list_add(fleeti_agent **list, uint32_t *n, fleeti_agent *a)
+FLEETI_UNWATCHED static void fleeti_list_add(fleeti_agent **list, uint32_t *n, fleeti_agent *a)
 {
     a->position = *n;
     list[(*n)++] = a;
 }
-static void fleeti_list_remove(fleeti_agent **list, uint32_t *n, fleeti_agent *a)
+FLEETI_UNWATCHED static void fleeti_list_remove(fleeti_agent **list, uint32_t *n, fleeti_agent *a)
 {
     list[a->position] = list[--*n];
     list[a->position]->position = a->position;
 }
-static void fleeti_wake(fleeti_engine *e, fleeti_agent *a)
+FLEETI_UNWATCHED static void fleeti_runs_again(fleeti_carrier *c, fleeti_agent *a)
 {
-    fleeti_list_remove(e->parked, &e->n_parked, a);
-    fleeti_list_add(e->runnable, &e->n_runnable, a);
+    fleeti_list_add(c->runnable, &c->n_runnable, a);
+}
+FLEETI_UNWATCHED static void fleeti_wake(fleeti_carrier *c, fleeti_agent *a)
+{
+    fleeti_list_remove(c->parked, &c->n_parked, a);
+    fleeti_runs_again(c, a);
+}
+FLEETI_UNWATCHED static void fleeti_wake_to_look(fleeti_carrier *c)
+{
+    while (c->n_parked) {
+        c->parked[c->n_parked - 1]->woken_to_look = 1;
+        fleeti_wake(c, c->parked[c->n_parked - 1]);
+    }
 }
 
-/* Chooses the agent that runs next. When none can run, each parked agent gets one chance to check its watch, since
-   an abort may have come from outside. If that changes nothing it is a deadlock, and every wait returns it. */
-static fleeti_agent *fleeti_next_agent(fleeti_engine *e)
+static void fleeti_rest(fleeti_engine *e, uint32_t *tries);
+static void fleeti_break_barriers(fleeti_carrier *c, uint32_t late);
+
+/* Chooses the agent that runs next; null: none can, ever. In the deterministic engine, when none
+   can run, each parked agent gets one chance to check its watch, since an abort may have come from
+   outside. If that changes nothing it is a deadlock, and every wait returns it. In the threads
+   engine they look again after a rest. Agents at a barrier are not parked: the last one to arrive
+   lets them go on. */
+FLEETI_UNWATCHED static fleeti_agent *fleeti_next_agent(fleeti_carrier *c)
 {
-    if (!e->n_runnable) {
-        if (e->looked) e->deadlock = 1;
-        e->looked = 1;
-        while (e->n_parked) {
-            fleeti_agent *a = e->parked[e->n_parked - 1];
-            a->woken_to_look = 1;
-            fleeti_wake(e, a);
+    fleeti_engine *e = c->engine;
+    if (!c->n_runnable) {
+        if (fleeti_deterministic(e)) {
+            if (c->looked) c->deadlock = 1;
+            c->looked = 1;
+        } else if (c->n_parked) {
+            if (!c->tries++) c->since = 0;
+            fleeti_rest(e, &c->tries);
+            fleeti_break_barriers(c, 1);
         }
+        fleeti_wake_to_look(c);
+        if (!c->n_runnable) fleeti_break_barriers(c, 0);
     }
-    if (!e->n_runnable) return NULL;
-    fleeti_agent *next = e->runnable[fleeti_random(e) % e->n_runnable];
+    if (!c->n_runnable) {
+        c->deadlock |= c->n_ended < c->n_agents;
+        return NULL;
+    }
+    fleeti_agent *next = c->runnable[fleeti_random(&c->rng) % c->n_runnable];
     if (e->instrument) e->instrument->runs(next->block, next->wave);
-    e->stats.fingerprint = (e->stats.fingerprint ^ (uint64_t)(next - e->agents)) * 0x100000001b3ull;
+    if (fleeti_deterministic(e))
+        e->stats.fingerprint =
+            (e->stats.fingerprint ^ (uint64_t)(next - e->agents)) * 0x100000001b3ull;
     return next;
 }
 
-static void fleeti_switch(fleeti_agent *from)
+FLEETI_UNWATCHED static void fleeti_switch(fleeti_agent *from)
 {
-    fleeti_engine *e = from->engine;
-    fleeti_agent *next = fleeti_next_agent(e);
-    e->clock += 100;
+    fleeti_carrier *c = from->carrier;
+    fleeti_agent *next = fleeti_next_agent(c);
+    c->turns = 0;
+    c->engine->clock += fleeti_deterministic(c->engine) ? 100 : 0;
     if (next == from) return;
-    if (next) {
-        fleeti_self = next;
-        swapcontext(&from->context, &next->context);
-    } else {
-        swapcontext(&from->context, &e->home);
+    fleeti_self_ = next;
+    fleeti_swap(&from->context, next ? &next->context : &c->home, 0, &c->home);
+}
+
+/* A wave of the threads engine that takes turns keeps its turn for a while, unless it waits. It
+   may not keep it for ever: it may poll a word of its own. */
+#define FLEETI_TURNS 256u
+FLEETI_UNWATCHED void fleeti_host_yield(void)
+{
+    fleeti_agent *a = fleeti_self();
+    if (fleeti_deterministic(a->engine)) {
+        fleeti_switch(a);
+    } else if (a->engine->coroutines && ++a->carrier->turns == FLEETI_TURNS) {
+        fleeti_wake_to_look(a->carrier);
+        fleeti_switch(a);
     }
 }
 
-void fleeti_host_yield(void)
+FLEETI_UNWATCHED void fleeti_host_wake(const void *at)
 {
-    if (fleeti_deterministic(fleeti_self->engine)) fleeti_switch(fleeti_self);
-}
-
-void fleeti_host_wake(const void *at)
-{
-    fleeti_engine *e = fleeti_self->engine;
-    if (!fleeti_deterministic(e)) return;
-    e->looked = 0;
-    for (uint32_t i = e->n_parked; i-- > 0;)
-        if (!e->parked[i]->parked_at || e->parked[i]->parked_at == at) fleeti_wake(e, e->parked[i]);
+    fleeti_carrier *c = fleeti_self()->carrier;
+    if (!c->engine->coroutines) return;
+    c->looked = 0;
+    for (uint32_t i = c->n_parked; i-- > 0;)
+        if (!c->parked[i]->parked_at || c->parked[i]->parked_at == at) {
+            c->tries = 0;
+            fleeti_wake(c, c->parked[i]);
+        }
 }
 
 #define FLEETI_WATCH_INTERVAL 4096u /* a multiple of every interval in fleeti_check_watch */
@@ -5262,17 +5497,18 @@ static void fleeti_sleep_us(uint32_t us)
     select(0, NULL, NULL, NULL, &pause);
 }
 
-/* How waves wait where so many of them can run at once. With more waves than processors a wave that spins keeps another one
-   from its work, and many sleepers take turns: they wake so seldom that together they cost a processor little. */
+/* How carriers wait where so many of them can run at once. With more of them than processors one
+   that spins keeps another one from its work, and many sleepers take turns: they wake so seldom
+   that together they cost a processor little. */
 static void fleeti_set_patience(fleeti_engine *e, uint32_t workers)
 {
-    const uint32_t each = (e->n_agents + workers - 1) / workers;
-    __atomic_store_n(&e->spins, e->n_agents <= workers ? FLEETI_SPINS : 0, __ATOMIC_RELAXED);
+    const uint32_t each = (e->n_carriers + workers - 1) / workers;
+    __atomic_store_n(&e->spins, e->n_carriers <= workers ? FLEETI_SPINS : 0, __ATOMIC_RELAXED);
     __atomic_store_n(&e->longest_us, FLEETI_LONGEST_US * (each < 16 ? each : 16), __ATOMIC_RELAXED);
 }
 
-/* A wave of the threads engine has polled in vain, *tries times. */
-static void fleeti_rest(fleeti_engine *e, uint32_t *tries)
+/* A carrier of the threads engine has polled in vain, *tries times. */
+FLEETI_UNWATCHED static void fleeti_rest(fleeti_engine *e, uint32_t *tries)
 {
     const uint32_t spins = __atomic_load_n(&e->spins, __ATOMIC_RELAXED), more = *tries - spins;
     if (*tries <= spins) {
@@ -5294,106 +5530,127 @@ static void fleeti_rest(fleeti_engine *e, uint32_t *tries)
     *tries = (*tries / 64u + 1) * 64u;
 }
 
-fleet_status fleeti_host_park(const void *at, uint32_t *tries)
+FLEETI_UNWATCHED fleet_status fleeti_host_park(const void *at, uint32_t *tries)
 {
-    fleeti_agent *a = fleeti_self;
-    fleeti_engine *e = a->engine;
+    fleeti_agent *a = fleeti_self();
+    fleeti_carrier *c = a->carrier;
     fleeti_count(&a->polls, 1);
     *tries += 1;
-    if (!fleeti_deterministic(e)) {
-        fleeti_rest(e, tries);
+    if (!a->engine->coroutines) {
+        fleeti_rest(a->engine, tries);
         return FLEET_OK;
     }
-    if (e->deadlock) {
+    if (c->deadlock) {
         /* A spin loop that ignores the status: leave the coroutine where it is. */
-        if (++a->idle_parks > 1000) fleeti_list_remove(e->runnable, &e->n_runnable, a);
+        if (++a->idle_parks > 1000) fleeti_list_remove(c->runnable, &c->n_runnable, a);
         fleeti_switch(a);
         return FLEET_ERROR_DEADLOCK;
     }
     a->parked_at = at;
-    fleeti_list_remove(e->runnable, &e->n_runnable, a);
-    fleeti_list_add(e->parked, &e->n_parked, a);
+    fleeti_list_remove(c->runnable, &c->n_runnable, a);
+    fleeti_list_add(c->parked, &c->n_parked, a);
     fleeti_switch(a);
     if (a->woken_to_look) {
+        const uint32_t often = fleeti_deterministic(a->engine) ? FLEETI_WATCH_INTERVAL : 64u;
         a->woken_to_look = 0;
-        *tries = (*tries / FLEETI_WATCH_INTERVAL + 1) * FLEETI_WATCH_INTERVAL;
+        *tries = (*tries / often + 1) * often;
     }
-    return e->deadlock ? FLEET_ERROR_DEADLOCK : FLEET_OK;
+    return c->deadlock ? FLEET_ERROR_DEADLOCK : FLEET_OK;
 }
 
-void fleeti_host_pause(uint32_t *tries)
+FLEETI_UNWATCHED void fleeti_host_pause(uint32_t *tries)
 {
-    fleeti_engine *e = fleeti_self->engine;
+    fleeti_agent *a = fleeti_self();
+    fleeti_carrier *c = a->carrier;
     fleeti_host_progress(0); /* the host may take any time */
-    if (!fleeti_deterministic(e)) {
+    if (!fleeti_deterministic(a->engine)) {
         (void)fleeti_host_park(NULL, tries);
         return;
     }
-    if (e->n_runnable == 1) {
+    if (c->n_runnable == 1) {
         fleeti_sleep_us(20);
         /* A word may have changed between an agent's poll and its parking, which fleeti_next_agent finds where no agent can
            run: this one always can. */
-        while (e->n_parked) fleeti_wake(e, e->parked[e->n_parked - 1]);
+        while (c->n_parked) fleeti_wake(c, c->parked[c->n_parked - 1]);
     }
     *tries += 1;
-    fleeti_switch(fleeti_self);
+    fleeti_switch(a);
 }
 
+FLEETI_UNWATCHED static void fleeti_coroutine_ends(fleeti_agent *a)
+{
+    fleeti_carrier *c = a->carrier;
+    __atomic_store_n(&a->ended, 1, __ATOMIC_RELAXED);
+    c->n_ended++;
+    c->looked = 0;
+    fleeti_list_remove(c->runnable, &c->n_runnable, a);
+    fleeti_agent *next = fleeti_next_agent(c);
+    fleeti_publish(c->engine, &c->home);
+    fleeti_self_ = next;
+    fleeti_swap(&a->context, next ? &next->context : &c->home, 1, &c->home);
+}
 static void fleeti_coroutine(void)
 {
-    fleeti_agent *a = fleeti_self;
-    fleeti_engine *e = a->engine;
-    e->kernel(e->args);
-    fleeti_list_remove(e->runnable, &e->n_runnable, a);
-    e->looked = 0;
-    fleeti_agent *next = fleeti_next_agent(e);
-    fleeti_self = next;
-    if (next) setcontext(&next->context);
-    setcontext(&e->home);
+    fleeti_agent *a = fleeti_self();
+    fleeti_fiber_goes_on(&a->context, 1, &a->carrier->home);
+    a->engine->kernel(a->engine->args);
+    fleeti_coroutine_ends(a);
 }
 
 /* A stack grows down. Below it lies a guard page, so that an overflow ends the program there and does not overwrite
    other memory. */
-static fleet_status fleeti_make_coroutine(fleeti_agent *a, size_t stack, size_t page)
-{
-    void *memory = mmap(NULL, page + stack, PROT_READ | PROT_WRITE, FLEETI_MAP_FLAGS, -1, 0);
-    if (memory == MAP_FAILED) return FLEET_ERROR_MEMORY;
-    a->stack = (char *)memory;
-    if (mprotect(memory, page, PROT_NONE) || getcontext(&a->context)) return FLEET_ERROR_MEMORY;
-    a->context.uc_stack.ss_sp = a->stack + page;
-    a->context.uc_stack.ss_size = stack;
-    a->context.uc_link = NULL;
-    makecontext(&a->context, fleeti_coroutine, 0);
-    return FLEET_OK;
-}
-
-static fleet_status fleeti_run_deterministic(fleeti_engine *e)
+static fleet_status fleeti_make_coroutines(fleeti_carrier *c)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    const size_t asked = e->desc->host.stack_bytes;
+    const size_t asked = c->engine->desc->host.stack_bytes;
     const size_t stack = ((asked ? asked : FLEETI_STACK_BYTES) + page - 1) / page * page;
-    fleet_status status = FLEET_OK;
-    e->rng = e->desc->host.seed ? e->desc->host.seed : 1;
-    e->stats.fingerprint = 0xcbf29ce484222325ull;
-    e->runnable = (fleeti_agent **)calloc(e->n_agents, sizeof *e->runnable);
-    e->parked = (fleeti_agent **)calloc(e->n_agents, sizeof *e->parked);
-    if (!e->runnable || !e->parked) status = FLEET_ERROR_MEMORY;
-    for (uint32_t i = 0; i < e->n_agents && !status; i++) {
-        status = fleeti_make_coroutine(&e->agents[i], stack, page);
-        if (!status) fleeti_list_add(e->runnable, &e->n_runnable, &e->agents[i]);
+    const size_t bytes = (page + stack) * c->n_agents;
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, FLEETI_MAP_FLAGS, -1, 0);
+    if (memory == MAP_FAILED) return FLEET_ERROR_MEMORY;
+    c->stacks = (char *)memory, c->stacks_bytes = bytes;
+    for (uint32_t i = 0; i < c->n_agents; i++) {
+        char *guard = c->stacks + i * (page + stack);
+        if (mprotect(guard, page, PROT_NONE)) return FLEET_ERROR_MEMORY;
+        fleet_status status =
+            fleeti_fiber_make(&c->agents[i].context, guard + page, stack, fleeti_coroutine);
+        if (status) return status;
+        fleeti_runs_again(c, &c->agents[i]);
     }
-    if (!status) {
-        fleeti_agent *outside = fleeti_self;
-        fleeti_self = fleeti_next_agent(e);
-        swapcontext(&e->home, &fleeti_self->context);
-        fleeti_self = outside;
-        if (e->deadlock) status = FLEET_ERROR_DEADLOCK;
+    return FLEET_OK;
+}
+static void fleeti_end_coroutines(fleeti_carrier *c)
+{
+#if defined(FLEETI_SANITIZED_THREADS)
+    for (uint32_t i = 0; i < c->n_agents; i++)
+        if (c->agents[i].context.fiber) __tsan_destroy_fiber(c->agents[i].context.fiber);
+#endif
+#if defined(FLEETI_SANITIZED_ADDRESSES)
+    /* The last frames have not returned. */
+    if (c->stacks) __asan_unpoison_memory_region(c->stacks, c->stacks_bytes);
+#endif
+    if (c->stacks) munmap(c->stacks, c->stacks_bytes);
+}
+
+/* Runs the carrier's agents, on the calling thread. */
+static void fleeti_carry(fleeti_carrier *c)
+{
+    fleeti_engine *e = c->engine;
+    fleeti_agent *outside = fleeti_self();
+    if (e->coroutines) {
+#if defined(FLEETI_SANITIZED_THREADS)
+        c->home.fiber = __tsan_get_current_fiber();
+        for (uint32_t i = 0; i < c->n_agents; i++)
+            c->agents[i].context.fiber = __tsan_create_fiber(0);
+#endif
+        fleeti_self_ = fleeti_next_agent(c);
+        fleeti_swap(&c->home, &fleeti_self_->context, 0, &c->home);
+        fleeti_observe(e, &c->home);
+    } else {
+        fleeti_self_ = c->agents;
+        e->kernel(e->args);
+        __atomic_store_n(&c->agents->ended, 1, __ATOMIC_RELAXED);
     }
-    for (uint32_t i = 0; i < e->n_agents; i++)
-        if (e->agents[i].stack) munmap(e->agents[i].stack, page + stack);
-    free(e->runnable);
-    free(e->parked);
-    return status;
+    fleeti_self_ = outside;
 }
 
 /* ---- the threads engine: the clock of limits ---- */
@@ -5403,8 +5660,9 @@ static fleet_status fleeti_run_deterministic(fleeti_engine *e)
    the last look only
      - up to FLEETI_LONGEST_LOOK_NS: beyond it the process, or this wave, has not run;
      - if no wave of the same plan has published anything, which would begin the count anew;
-     - as a whole if each wave has polled since, waits at a barrier or has ended, and else the time that each of the others can
-       have had a processor, but not less than a sixteenth: a tile may also sleep for ever. */
+     - as a whole if each wave has polled since, waits at a barrier or has ended, and else the time
+       that each carrier of others can have had a processor, but not less than a sixteenth: a tile
+       may also sleep for ever. */
 #define FLEETI_LOOK_NS 10000000u
 #define FLEETI_LEAST_SHARE 16u
 
@@ -5421,7 +5679,7 @@ static uint64_t fleeti_process_ns(void)
 }
 
 /* Whether it polls in vain, or waits for waves that have not arrived yet, or has ended. */
-static uint32_t fleeti_only_waits(const fleeti_agent *a, uint64_t polls)
+FLEETI_UNWATCHED static uint32_t fleeti_only_waits(const fleeti_agent *a, uint64_t polls)
 {
     const fleeti_barrier_state *m = __atomic_load_n(&a->barrier, __ATOMIC_RELAXED);
     return polls != a->seen_polls || __atomic_load_n(&a->ended, __ATOMIC_RELAXED) ||
@@ -5429,18 +5687,23 @@ static uint32_t fleeti_only_waits(const fleeti_agent *a, uint64_t polls)
                      __atomic_load_n(&a->generation, __ATOMIC_RELAXED));
 }
 
-static void fleeti_look(fleeti_engine *e, uint64_t now)
+FLEETI_UNWATCHED static void fleeti_look(fleeti_engine *e, uint64_t now)
 {
     const uint64_t ran = fleeti_process_ns(), since = now - e->looked_at;
     uint64_t counts = since < FLEETI_LONGEST_LOOK_NS ? since : FLEETI_LONGEST_LOOK_NS;
     uint64_t busy = 0, progress[FLEETI_HOST_POOLS] = {0};
-    for (uint32_t i = 0; i < e->n_agents; i++) {
-        fleeti_agent *a = &e->agents[i];
-        const uint64_t polls = __atomic_load_n(&a->polls, __ATOMIC_RELAXED),
-                       published = __atomic_load_n(&a->progress, __ATOMIC_RELAXED);
-        busy += !fleeti_only_waits(a, polls);
-        progress[__atomic_load_n(&a->pool, __ATOMIC_RELAXED)] += published - a->seen_progress;
-        a->seen_polls = polls, a->seen_progress = published;
+    for (uint32_t i = 0; i < e->n_carriers; i++) {
+        fleeti_carrier *c = &e->carriers[i];
+        uint32_t works = 0;
+        for (uint32_t k = 0; k < c->n_agents; k++) {
+            fleeti_agent *a = &c->agents[k];
+            const uint64_t polls = __atomic_load_n(&a->polls, __ATOMIC_RELAXED),
+                           published = __atomic_load_n(&a->progress, __ATOMIC_RELAXED);
+            works |= !fleeti_only_waits(a, polls);
+            progress[__atomic_load_n(&a->pool, __ATOMIC_RELAXED)] += published - a->seen_progress;
+            a->seen_polls = polls, a->seen_progress = published;
+        }
+        busy += works;
     }
     if (busy) {
         const uint64_t each = (ran - e->ran) / busy, least = counts / FLEETI_LEAST_SHARE;
@@ -5451,6 +5714,18 @@ static void fleeti_look(fleeti_engine *e, uint64_t now)
                          __ATOMIC_RELAXED);
     __atomic_store_n(&e->looked_at, now, __ATOMIC_RELAXED);
     e->ran = ran;
+}
+
+FLEETI_UNWATCHED static uint64_t fleeti_stalled(fleeti_engine *e, uint32_t pool)
+{
+    if (fleeti_deterministic(e)) return 1 + (e->clock += 100) - e->progressed[pool];
+    uint64_t now = fleeti_time_ns();
+    if (now - __atomic_load_n(&e->looked_at, __ATOMIC_RELAXED) >= FLEETI_LOOK_NS &&
+        !pthread_mutex_trylock(&e->look)) {
+        fleeti_look(e, now);
+        pthread_mutex_unlock(&e->look);
+    }
+    return 1 + __atomic_load_n(&e->stalled[pool], __ATOMIC_RELAXED);
 }
 
 /* ---- the threads engine ---- */
@@ -5485,23 +5760,22 @@ static uint64_t fleeti_set_slice(uint64_t ns)
 }
 #endif
 
-static void *fleeti_thread_main(void *agent)
+static void *fleeti_thread_main(void *carrier)
 {
-    fleeti_engine *e = ((fleeti_agent *)agent)->engine;
-    fleeti_self = (fleeti_agent *)agent;
+    fleeti_carrier *c = (fleeti_carrier *)carrier;
+    fleeti_engine *e = c->engine;
     (void)fleeti_set_slice(FLEETI_SLICE_NS);
     pthread_mutex_lock(&e->start);
     pthread_mutex_unlock(&e->start);
-    if (!e->cancelled) e->kernel(e->args);
-    __atomic_store_n(&fleeti_self->ended, 1, __ATOMIC_RELAXED);
+    if (!e->cancelled) fleeti_carry(c);
     return NULL;
 }
 
-/* The calling thread is the first wave, so that a kernel of one wave can always run. The others begin when all of
-   them exist: with fewer workgroups than it was launched with, a kernel could wait for ever. */
+/* The calling thread is the first carrier, so that a kernel that needs one can always run. The
+   others begin when all of them exist: with fewer workgroups than it was launched with, a kernel
+   could wait for ever. */
 static fleet_status fleeti_run_threads(fleeti_engine *e)
 {
-    fleeti_agent *outside = fleeti_self;
     uint64_t slice;
     uint32_t n = 1;
     fleeti_set_patience(e, fleeti_affinity());
@@ -5509,113 +5783,271 @@ static fleet_status fleeti_run_threads(fleeti_engine *e)
     pthread_mutex_init(&e->look, NULL);
     pthread_mutex_init(&e->start, NULL);
     pthread_mutex_lock(&e->start);
-    while (n < e->n_agents &&
-           !pthread_create(&e->agents[n].thread, NULL, fleeti_thread_main, &e->agents[n]))
+    while (n < e->n_carriers &&
+           !pthread_create(&e->carriers[n].thread, NULL, fleeti_thread_main, &e->carriers[n]))
         n++;
-    e->cancelled = n < e->n_agents;
+    e->cancelled = n < e->n_carriers;
     pthread_mutex_unlock(&e->start);
     if (!e->cancelled) {
-        fleeti_self = &e->agents[0];
         slice = fleeti_set_slice(FLEETI_SLICE_NS);
-        e->kernel(e->args);
-        __atomic_store_n(&fleeti_self->ended, 1, __ATOMIC_RELAXED);
+        fleeti_carry(e->carriers);
         (void)fleeti_set_slice(slice);
-        fleeti_self = outside;
     }
-    for (uint32_t i = 1; i < n; i++) pthread_join(e->agents[i].thread, NULL);
+    for (uint32_t i = 1; i < n; i++) pthread_join(e->carriers[i].thread, NULL);
     pthread_mutex_destroy(&e->start);
     pthread_mutex_destroy(&e->look);
     return e->cancelled ? FLEET_ERROR_TOO_MANY_WORKERS : FLEET_OK;
 }
 
-/* ---- both ---- */
+/* ---- barriers ---- */
 
-void fleeti_host_barrier(uint32_t waves)
+FLEETI_UNWATCHED static uint32_t fleeti_waits_at(const fleeti_agent *a,
+                                                 const fleeti_barrier_state *m)
 {
-    fleeti_agent *a = fleeti_self;
-    fleeti_workgroup *g = a->group;
-    fleeti_barrier_state *m = &g->meeting[waves != a->engine->waves];
-    const fleet_host_instrument *i = a->engine->instrument;
-    const void *
-        round; /* this round of the barrier: the next one may begin before all waves have left it */
-    uint32_t generation;
-    if (fleeti_deterministic(a->engine)) {
-        fleeti_host_yield();
-        if (waves == 1) return;
-        generation = m->generation;
-        round = (const char *)m + (generation & 1);
-        if (i) i->publish(round);
-        if (++m->arrived == waves) {
-            m->arrived = 0;
-            m->generation++;
-            fleeti_host_wake(m);
+    return __atomic_load_n(&a->barrier, __ATOMIC_RELAXED) == m && a->generation == m->generation;
+}
+
+/* Lets all waves of the round go on. */
+FLEETI_UNWATCHED static void fleeti_open_barrier(fleeti_agent *a, fleeti_barrier_state *m)
+{
+    m->arrived = m->in_tiles = 0;
+    __atomic_store_n(&m->generation, m->generation + 1, __ATOMIC_RELAXED);
+    fleeti_count(&a->progress, 1);
+    if (!a->engine->coroutines) {
+        pthread_cond_broadcast(&a->group->all_here);
+        return;
+    }
+    a->carrier->tries = a->carrier->looked = 0;
+    for (; m->waiting; m->waiting = m->waiting->next_waiting)
+        fleeti_runs_again(m->waiting->carrier, m->waiting);
+}
+
+/* Waves wait in a tile for others that will not come: these have returned from it, and wait at
+   the end of the task; or the limit has passed. Those in the tile leave it with
+   FLEET_ERROR_BARRIER. On a GPU they would hang, or go on when the others meet at another barrier.
+   */
+FLEETI_UNWATCHED static void fleeti_break_barrier(fleeti_workgroup *g, fleeti_barrier_state *m,
+                                                  uint32_t waves)
+{
+    fleeti_agent **link = &m->waiting;
+    const uint32_t waiting = m->in_tiles;
+    for (uint32_t i = 0; i < g->agents->engine->waves; i++) {
+        fleeti_agent *a = &g->agents[i];
+        if (!fleeti_waits_at(a, m) || !a->tile) continue;
+        a->trouble.line = a->line, a->trouble.waiting = waiting, a->trouble.waves = waves;
+        a->thrown = 1;
+    }
+    m->arrived -= waiting, m->in_tiles = 0;
+    while (*link) {
+        fleeti_agent *a = *link;
+        if (a->thrown) {
+            *link = a->next_waiting;
+            fleeti_runs_again(a->carrier, a);
         } else {
-            uint32_t tries = 0;
-            /* In a deadlock too: waits for events return, and those waves arrive here. */
-            while (m->generation == generation) (void)fleeti_host_park(m, &tries);
-            a->idle_parks = 0;
+            link = &a->next_waiting;
         }
-        if (i) i->observe(round);
-        return;
     }
-    if (waves == 1) return;
-    generation = __atomic_load_n(&m->generation, __ATOMIC_RELAXED);
-    /* Publishes this wave's stores to the last arrival. Pair: that one's own addition. */
-    if (__atomic_add_fetch(&m->arrived, 1, __ATOMIC_ACQ_REL) == waves) {
-        /* The others arrive again only after they have seen the new generation. */
-        __atomic_store_n(&m->arrived, 0, __ATOMIC_RELAXED);
-        pthread_mutex_lock(&g->lock);
-        /* Publishes the stores of all waves to the others. Pair: their acquire loads below. */
-        __atomic_store_n(&m->generation, generation + 1, __ATOMIC_RELEASE);
-        pthread_cond_broadcast(&g->all_here);
-        pthread_mutex_unlock(&g->lock);
-        return;
+    if (!g->agents->engine->coroutines) pthread_cond_broadcast(&g->all_here);
+}
+
+/* Of waves that take turns, where none of them can run. late: only waits that have taken longer
+   than their limits. */
+FLEETI_UNWATCHED static void fleeti_break_barriers(fleeti_carrier *c, uint32_t late)
+{
+    fleeti_engine *e = c->engine;
+    for (uint32_t i = 0; i < c->n_agents; i++) {
+        fleeti_agent *a = &c->agents[i];
+        fleeti_barrier_state *m = a->barrier;
+        if (!m || !a->tile || a->thrown || (late && !a->limit_ns)) continue;
+        if (late) {
+            const uint64_t now = fleeti_stalled(e, a->pool);
+            if (!c->since || now < c->since) c->since = now;
+            if (now - c->since <= a->limit_ns) continue;
+        }
+        fleeti_break_barrier(a->group, m, m == a->group->meeting ? e->waves : e->waves - 1);
     }
+}
+
+/* Waits in a thread of its own, which holds the lock. */
+FLEETI_UNWATCHED static void fleeti_await_round(fleeti_agent *a, fleeti_barrier_state *m,
+                                                uint32_t generation, uint32_t waves)
+{
+    fleeti_workgroup *g = a->group;
+    uint64_t since = 0;
     /* Mostly the others arrive soon: to sleep and be woken takes longer than to yield a few times. */
+    pthread_mutex_unlock(&g->lock);
     for (uint32_t looks = 0; looks < 8; looks++) {
-        if (__atomic_load_n(&m->generation, __ATOMIC_ACQUIRE) != generation) return;
+        if (__atomic_load_n(&m->generation, __ATOMIC_RELAXED) != generation) break;
         sched_yield();
     }
+    pthread_mutex_lock(&g->lock);
+    while (m->generation == generation && !a->thrown) {
+        struct timespec until;
+        if (!a->tile || !a->limit_ns) {
+            pthread_cond_wait(&g->all_here, &g->lock);
+            continue;
+        }
+        timespec_get(&until, TIME_UTC);
+        until.tv_nsec += FLEETI_LOOK_NS;
+        if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+        pthread_cond_timedwait(&g->all_here, &g->lock, &until);
+        const uint64_t now = fleeti_stalled(a->engine, a->pool);
+        if (!since || now < since) since = now;
+        if (m->generation == generation && !a->thrown && now - since > a->limit_ns)
+            fleeti_break_barrier(g, m, waves);
+    }
+}
+
+FLEETI_UNWATCHED void fleeti_host_barrier(uint32_t waves)
+{
+    fleeti_agent *a = fleeti_self();
+    fleeti_engine *e = a->engine;
+    fleeti_workgroup *g = a->group;
+    fleeti_barrier_state *m = &g->meeting[waves != e->waves];
+    if (fleeti_deterministic(e)) fleeti_switch(a);
+    if (waves == 1) return;
+    if (!e->coroutines) pthread_mutex_lock(&g->lock);
+    const uint32_t generation = m->generation;
+    /* This round of the barrier: the next one may begin before all waves have left it. */
+    const void *round = (const char *)m + (generation & 1);
+    fleeti_publish(e, round);
     __atomic_store_n(&a->generation, generation, __ATOMIC_RELAXED);
     __atomic_store_n(&a->barrier, m, __ATOMIC_RELAXED);
-    pthread_mutex_lock(&g->lock);
-    while (__atomic_load_n(&m->generation, __ATOMIC_ACQUIRE) == generation)
-        pthread_cond_wait(&g->all_here, &g->lock);
-    pthread_mutex_unlock(&g->lock);
+    m->arrived++;
+    m->in_tiles += a->tile != NULL;
+    if (m->arrived == waves && m->in_tiles % waves == 0) {
+        fleeti_open_barrier(a, m);
+    } else {
+        if (m->arrived == waves) fleeti_break_barrier(g, m, waves);
+        if (!e->coroutines) {
+            fleeti_await_round(a, m, generation, waves);
+        } else if (!a->thrown) {
+            fleeti_list_remove(a->carrier->runnable, &a->carrier->n_runnable, a);
+            a->next_waiting = m->waiting;
+            m->waiting = a;
+            fleeti_switch(a);
+        }
+    }
     __atomic_store_n(&a->barrier, NULL, __ATOMIC_RELAXED);
+    if (!e->coroutines) pthread_mutex_unlock(&g->lock);
+    if (a->thrown) {
+        a->thrown = 0;
+        longjmp(*a->tile, 1);
+    }
+    fleeti_observe(e, round);
 }
+
+/* ---- dynamic LDS ---- */
+
+/* Bytes that a tile may overwrite by mistake come after the LDS of each workgroup, and after
+   them bytes that end the program: the heap stays whole. */
+#define FLEETI_LDS_ZONE 4096u
+#define FLEETI_LDS_GUARD 1048576u
+#define FLEETI_LDS_LOOK 64u   /* of the zone, after each tile */
+#define FLEETI_LDS_FILL 0xa5u /* floats that are too small to be seen: -2.9e-16 */
+
+static fleet_status fleeti_make_lds(fleeti_engine *e)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = e->desc->lds_bytes;
+    const size_t used = (bytes + FLEETI_LDS_ZONE + page - 1) / page * page;
+    const size_t stride = used + FLEETI_LDS_GUARD;
+    if (!bytes) return FLEET_OK;
+    void *memory = mmap(NULL, stride * e->desc->blocks, PROT_NONE, FLEETI_MAP_FLAGS, -1, 0);
+    if (memory == MAP_FAILED) return FLEET_ERROR_MEMORY;
+    e->lds = (char *)memory, e->lds_mapped = stride * e->desc->blocks;
+    for (uint32_t b = 0; b < e->desc->blocks; b++) {
+        char *lds = e->lds + b * stride;
+        if (mprotect(lds, used, PROT_READ | PROT_WRITE)) return FLEET_ERROR_MEMORY;
+        memset(lds + bytes, FLEETI_LDS_FILL, used - bytes);
+        e->groups[b].dynamic = lds;
+#if defined(FLEETI_SANITIZED_ADDRESSES)
+        __asan_poison_memory_region(lds + bytes, used - bytes);
+#endif
+    }
+    return FLEET_OK;
+}
+static void fleeti_end_lds(fleeti_engine *e)
+{
+#if defined(FLEETI_SANITIZED_ADDRESSES)
+    if (e->lds) __asan_unpoison_memory_region(e->lds, e->lds_mapped);
+#endif
+    if (e->lds) munmap(e->lds, e->lds_mapped);
+}
+
+/* Whether the first bytes after the workgroup's LDS are as they were; mostly tiles write on
+   where it ends. The address sanitizer has its own report. */
+FLEETI_UNWATCHED static uint32_t fleeti_lds_is_whole(const fleeti_workgroup *g, uint32_t bytes)
+{
+#if !defined(FLEETI_SANITIZED_ADDRESSES)
+    const uint8_t *zone = (const uint8_t *)g->dynamic + g->agents->engine->desc->lds_bytes;
+    for (uint32_t i = 0; g->dynamic && i < bytes; i++)
+        if (zone[i] != FLEETI_LDS_FILL) return 0;
+#else
+    (void)g, (void)bytes;
+#endif
+    return 1;
+}
+
+/* ---- tiles ---- */
+
+void fleeti_host_line(uint32_t line)
+{
+    fleeti_self()->line = line;
+}
+fleeti_trouble fleeti_host_trouble(void)
+{
+    return fleeti_self()->trouble;
+}
+
+fleet_status fleeti_host_tile(fleeti_host_tile_function tile, uint32_t number, const void *ctx,
+                              const void *args, const fleet_plan *plan, uint32_t task,
+                              uint64_t limit_ns)
+{
+    fleeti_agent *a = fleeti_self();
+    const fleet_host_instrument *instrument = a->engine->instrument;
+    fleet_status status;
+    jmp_buf leave;
+    if (instrument) instrument->task(plan, task);
+    if (a->engine->waves == 1) {
+        status = tile(number, ctx, args);
+    } else {
+        a->limit_ns = limit_ns;
+        a->line = 0;
+        a->tile = &leave;
+        status = setjmp(leave) ? FLEET_ERROR_BARRIER : tile(number, ctx, args);
+        a->tile = NULL;
+    }
+    if (instrument) instrument->task(NULL, 0);
+    if (fleeti_lds_is_whole(a->group, FLEETI_LDS_LOOK)) return status;
+    __atomic_store_n(&a->group->damaged, 1, __ATOMIC_RELAXED);
+    return FLEET_ERROR_LDS;
+}
+
+/* ---- both engines ---- */
 
 uint32_t *fleeti_host_words(void)
 {
-    return fleeti_self->group->words;
+    return fleeti_self()->group->words;
 }
 
 uint64_t fleeti_host_clock(void)
 {
-    if (fleeti_deterministic(fleeti_self->engine)) return fleeti_self->engine->clock += 100;
-    return fleeti_time_ns();
+    fleeti_engine *e = fleeti_self()->engine;
+    return fleeti_deterministic(e) ? e->clock += 100 : fleeti_time_ns();
 }
 void fleeti_host_set_pool(uint32_t pool)
 {
-    __atomic_store_n(&fleeti_self->pool, pool, __ATOMIC_RELAXED);
+    __atomic_store_n(&fleeti_self()->pool, pool, __ATOMIC_RELAXED);
 }
 uint64_t fleeti_host_stalled(void)
 {
-    fleeti_engine *e = fleeti_self->engine;
-    if (fleeti_deterministic(e)) return 1 + (e->clock += 100) - e->progressed[fleeti_self->pool];
-    uint64_t now = fleeti_time_ns();
-    if (now - __atomic_load_n(&e->looked_at, __ATOMIC_RELAXED) >= FLEETI_LOOK_NS &&
-        !pthread_mutex_trylock(&e->look)) {
-        fleeti_look(e, now);
-        pthread_mutex_unlock(&e->look);
-    }
-    return 1 + __atomic_load_n(&e->stalled[fleeti_self->pool], __ATOMIC_RELAXED);
+    return fleeti_stalled(fleeti_self()->engine, fleeti_self()->pool);
 }
 
 void fleeti_host_drain(void)
 {
     fleeti_host_yield();
-    if (fleeti_self->engine->instrument) fleeti_self->engine->instrument->drain();
+    if (fleeti_self()->engine->instrument) fleeti_self()->engine->instrument->drain();
 }
 /* Thread sanitizers do not know fences; in their builds the atomics that it orders do without. */
 void fleeti_host_order(void)
@@ -5628,67 +6060,115 @@ void fleeti_host_order(void)
 void fleeti_host_release(fleet_scope scope)
 {
     fleeti_host_yield();
-    if (fleeti_self->engine->instrument) fleeti_self->engine->instrument->release(scope);
-    fleeti_count(&fleeti_self->releases, 1);
+    if (fleeti_self()->engine->instrument) fleeti_self()->engine->instrument->release(scope);
+    fleeti_count(&fleeti_self()->releases, 1);
 }
 void fleeti_host_acquire(fleet_scope scope)
 {
     fleeti_host_yield();
-    if (fleeti_self->engine->instrument) fleeti_self->engine->instrument->acquire(scope);
+    if (fleeti_self()->engine->instrument) fleeti_self()->engine->instrument->acquire(scope);
+}
+
+/* Each workgroup, agent and carrier in its place; memory for all of them. */
+static fleet_status fleeti_engine_make(fleeti_engine *e, fleet_kernel kernel,
+                                       const fleet_kernel_desc *d)
+{
+    const uint32_t blocks = d->blocks, deterministic = fleeti_deterministic(e);
+    e->waves = fleeti_host_waves(kernel, d);
+    e->coroutines = deterministic || (!d->host.waves && e->waves > 1);
+    e->n_agents = blocks * e->waves;
+    e->n_carriers = deterministic ? 1 : e->coroutines ? blocks : e->n_agents;
+    const uint32_t each = e->n_agents / e->n_carriers;
+    e->agents = (fleeti_agent *)calloc(e->n_agents, sizeof *e->agents);
+    e->carriers = (fleeti_carrier *)calloc(e->n_carriers, sizeof *e->carriers);
+    e->groups = (fleeti_workgroup *)calloc(blocks, sizeof *e->groups);
+    if (e->coroutines)
+        e->lists = (fleeti_agent **)calloc(2 * (size_t)e->n_agents, sizeof *e->lists);
+    if (!e->agents || !e->carriers || !e->groups || (e->coroutines && !e->lists))
+        return FLEET_ERROR_MEMORY;
+    for (uint32_t b = 0; b < blocks; b++) {
+        fleeti_workgroup *g = &e->groups[b];
+        g->chiplet = d->host.chiplets ? b % d->host.chiplets : 0;
+        g->agents = &e->agents[b * e->waves];
+        pthread_mutex_init(&g->lock, NULL);
+        pthread_cond_init(&g->all_here, NULL);
+        g->lds = (char *)aligned_alloc(256, FLEETI_STATIC_LDS);
+        if (!g->lds) return FLEET_ERROR_MEMORY;
+    }
+    fleet_status status = fleeti_make_lds(e);
+    for (uint32_t i = 0; i < e->n_agents; i++) {
+        fleeti_agent *a = &e->agents[i];
+        a->engine = e;
+        a->carrier = &e->carriers[i / each];
+        a->block = i / e->waves;
+        a->wave = i % e->waves;
+        a->group = &e->groups[a->block];
+    }
+    for (uint32_t i = 0; i < e->n_carriers; i++) {
+        fleeti_carrier *c = &e->carriers[i];
+        c->engine = e;
+        c->agents = &e->agents[i * each];
+        c->n_agents = each;
+        c->rng = (d->host.seed ? d->host.seed : 1) + i;
+        if (!e->coroutines) continue;
+        c->runnable = e->lists + i * each;
+        c->parked = e->lists + e->n_agents + i * each;
+        if (!status) status = fleeti_make_coroutines(c);
+    }
+    return status;
+}
+static void fleeti_engine_end(fleeti_engine *e)
+{
+    for (uint32_t i = 0; e->carriers && i < e->n_carriers; i++)
+        fleeti_end_coroutines(&e->carriers[i]);
+    for (uint32_t b = 0; e->groups && b < e->desc->blocks && e->groups[b].agents; b++) {
+        pthread_mutex_destroy(&e->groups[b].lock);
+        pthread_cond_destroy(&e->groups[b].all_here);
+        free(e->groups[b].lds);
+    }
+    fleeti_end_lds(e);
+    free(e->agents);
+    free(e->carriers);
+    free(e->groups);
+    free(e->lists);
 }
 
 fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_kernel_desc *d)
 {
     fleeti_engine e;
-    fleet_status status = FLEET_OK;
-    uint32_t n_groups = 0;
     if (!kernel.address || !args || !d) return FLEET_ERROR_NULL;
     if (!d->blocks || fleeti_bad_host_desc(&d->host)) return FLEET_ERROR_ARGUMENT;
-    if (d->blocks > fleeti_room_for(&d->host)) return FLEET_ERROR_TOO_MANY_WORKERS;
+    if (d->blocks > fleeti_room_for(kernel, d)) return FLEET_ERROR_TOO_MANY_WORKERS;
     memset(&e, 0, sizeof e);
     e.desc = d;
     e.kernel = kernel.address;
     e.args = args;
-    e.waves = d->host.waves ? d->host.waves : 1;
-    e.n_agents = d->blocks * e.waves;
-    e.agents = (fleeti_agent *)calloc(e.n_agents, sizeof *e.agents);
-    e.groups = (fleeti_workgroup *)calloc(d->blocks, sizeof *e.groups);
-    if (!e.agents || !e.groups) status = FLEET_ERROR_MEMORY;
-    for (uint32_t b = 0; b < d->blocks && !status; b++, n_groups++) {
-        fleeti_workgroup *g = &e.groups[b];
-        g->chiplet = d->host.chiplets ? b % d->host.chiplets : 0;
-        pthread_mutex_init(&g->lock, NULL);
-        pthread_cond_init(&g->all_here, NULL);
-        g->lds = (char *)aligned_alloc(256, FLEETI_STATIC_LDS +
-                                                ((size_t)d->lds_bytes + 255) / 256 * 256);
-        if (!g->lds) status = FLEET_ERROR_MEMORY;
-        for (uint32_t w = 0; w < e.waves; w++) {
-            fleeti_agent *a = &e.agents[b * e.waves + w];
-            a->engine = &e;
-            a->group = g;
-            a->block = b;
-            a->wave = w;
-        }
-    }
+    fleet_status status = fleeti_engine_make(&e, kernel, d);
     if (!status && d->host.memory_model) status = fleeti_instrument->begin(d, e.waves);
     if (!status && d->host.memory_model) {
         e.instrument = fleeti_instrument;
-        for (uint32_t b = 0; b < d->blocks; b++) e.instrument->placed(b, e.groups[b].chiplet);
+        for (uint32_t b = 0; b < d->blocks; b++) {
+            e.instrument->placed(b, e.groups[b].chiplet);
+            if (e.groups[b].dynamic) e.instrument->lds(b, e.groups[b].dynamic, d->lds_bytes);
+        }
     }
-    if (!status)
-        status = fleeti_deterministic(&e) ? fleeti_run_deterministic(&e) : fleeti_run_threads(&e);
+    if (!status && fleeti_deterministic(&e)) {
+        e.stats.fingerprint = 0xcbf29ce484222325ull;
+        fleeti_carry(e.carriers);
+    } else if (!status) {
+        status = fleeti_run_threads(&e);
+    }
     if (e.instrument) e.stats.findings = e.instrument->end();
-    for (uint32_t i = 0; i < e.n_agents && e.agents; i++) {
+    for (uint32_t i = 0; e.agents && i < e.n_agents; i++) {
         e.stats.rmws += e.agents[i].rmws;
         e.stats.releases += e.agents[i].releases;
     }
-    for (uint32_t b = 0; b < n_groups; b++) {
-        pthread_mutex_destroy(&e.groups[b].lock);
-        pthread_cond_destroy(&e.groups[b].all_here);
-        free(e.groups[b].lds);
-    }
-    free(e.agents);
-    free(e.groups);
+    for (uint32_t i = 0; !status && i < e.n_carriers; i++)
+        if (e.carriers[i].deadlock) status = FLEET_ERROR_DEADLOCK;
+    for (uint32_t b = 0; !status && b < d->blocks; b++)
+        if (!e.groups[b].damaged && !fleeti_lds_is_whole(&e.groups[b], FLEETI_LDS_ZONE))
+            status = FLEET_ERROR_LDS;
+    fleeti_engine_end(&e);
     if (d->host.stats) *d->host.stats = e.stats;
     return status;
 }

@@ -250,7 +250,7 @@ typedef struct fleet_run {
 } fleet_run;
 
 /* FLEET_KERNEL(name, set, threads) { FLEET_WORKER_LOOP(set); } defines a kernel with the parameters fleet_run run
-   and const set *args, which fleet_launch launches. threads: of a workgroup on a GPU, without the producer.
+   and const set *args, which fleet_launch launches. threads: of a workgroup, without the producer.
    FLEET_KERNEL_OF(name) knows them, and the LDS of the set's weight pipeline: a launch need not say them again. */
 #define FLEET_KERNEL(name, set, threads)                                                           \
     FLEET_GLOBAL((threads) + (fleeti_set_##set##_stages > 0 ? FLEET_PRODUCER_THREADS : 0))         \
@@ -265,6 +265,16 @@ typedef struct fleet_run {
    of one task alone, end with FLEET_ERROR_UNSUPPORTED. */
 #define FLEET_STATIC_WORKER_LOOP(set)                                                              \
     FLEETI_LOOP(set, run, args, fleeti_dynamic_lds(), run.lds_bytes, 1)
+
+/* On the CPU a workgroup has the declared number of threads, too, which take turns from barrier
+   to barrier. Tiles that are right with any number of them, by strides of ctx.threads as in
+   01_split_row_sum.c, run faster there with one: FLEET_ANY_THREADS(threads) in place of threads
+   says that they are. On a GPU it is the same. */
+#if defined(FLEET_HOST) /* a launch decides, not a constant of the compiler */
+#define FLEET_ANY_THREADS(threads) ((threads) | FLEETI_ANY_THREADS)
+#else
+#define FLEET_ANY_THREADS(threads) (threads)
+#endif
 
 /* FLEET_MEGAKERNEL(set, LIST, threads) is FLEET_DISPATCH(set, LIST) and the kernel set_kernel with its worker loop:
    all that a set needs without prefetches, weight pipelines and parameters of the kernel's own. */
@@ -391,10 +401,11 @@ typedef struct fleet_launch_desc {
     /* passes over the graph, or FLEET_STEPS_ENDLESS; default 1. Under DYNAMIC the arrivals at step events of so many
        steps together are at most 2^31 - 1 */
     uint32_t steps;
-    /* per workgroup, on a GPU; a multiple of the wave size, at most 1024 with the producer's, and at most those of the
+    /* per workgroup; a multiple of the wave size, at most 1024 with the producer's, and at most those of the
        kernel's declaration. Default 0: those of FLEET_KERNEL; 256 for kernels that are declared otherwise */
     uint32_t threads;
-    uint32_t lds_bytes; /* dynamic LDS that tiles get through ctx; default 0 */
+    /* dynamic LDS that tiles get through ctx; default 0: on the CPU ctx.lds is null */
+    uint32_t lds_bytes;
     /* FLEET_PIPELINE_BYTES(set) where tiles have weight pipelines: the launch adds that much LDS, and
        FLEET_PRODUCER_THREADS (on the CPU a wave) to each workgroup. Default 0: what FLEET_KERNEL declares; none for
        kernels that are declared otherwise */
@@ -1363,8 +1374,15 @@ FLEET_DEVICE fleeti_wait_diagnostics fleeti_no_event(fleet_status status)
 FLEET_DEVICE void fleeti_tile_failed(const fleeti_worker *w, uint32_t task,
                                      fleet_status tile_status)
 {
-    fleeti_record_failure(fleeti_state_of(w), w->fixed->id, task, w->epoch,
-                          fleeti_no_event(FLEET_ERROR_TILE), (uint32_t)tile_status);
+    fleeti_wait_diagnostics seen = fleeti_no_event(FLEET_ERROR_TILE);
+#if defined(FLEET_HOST) /* no GPU tells that */
+    if (tile_status == FLEET_ERROR_BARRIER) {
+        const fleeti_trouble trouble = fleeti_host_trouble();
+        seen.counter = trouble.line, seen.found = trouble.waiting, seen.expected = trouble.waves;
+    }
+#endif
+    fleeti_record_failure(fleeti_state_of(w), w->fixed->id, task, w->epoch, seen,
+                          (uint32_t)tile_status);
 }
 
 /* For the report: the task that this worker has in hand. */
@@ -4515,7 +4533,25 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
             LIST(FLEETI_TILE_CASE, set)                                                            \
         }                                                                                          \
         return fleeti_t >= FLEETI_TILE_ABSENT ? FLEET_OK : FLEET_ERROR_ARGUMENT;                   \
+    }                                                                                              \
+    FLEETI_HOST_TILE(set)
+/* Calls the tile of the task in hand. */
+#if defined(FLEET_HOST) /* the engine does, which can end it */
+#define FLEETI_HOST_TILE(set)                                                                      \
+    static __attribute__((unused)) fleet_status fleeti_set_##set##_tile(                           \
+        uint32_t fleeti_t, const void *fleeti_c, const void *fleeti_a)                             \
+    {                                                                                              \
+        return fleeti_set_##set##_dispatch(fleeti_t, *(const fleet_ctx *)fleeti_c,                 \
+                                           (const set *)fleeti_a);                                 \
     }
+#define FLEETI_CALL_TILE(set, w, ctx, args)                                                        \
+    fleeti_host_tile(fleeti_set_##set##_tile, fleeti_tile_of(w), &(ctx), args, fleeti_plan_of(w),  \
+                     (ctx).task, fleeti_state_of(w)->config.watch.limit_ticks)
+#else
+#define FLEETI_HOST_TILE(set)
+#define FLEETI_CALL_TILE(set, w, ctx, args)                                                        \
+    fleeti_set_##set##_dispatch(fleeti_tile_of(w), ctx, args)
+#endif
 #define FLEETI_NO_PREFETCH(set)                                                                    \
     enum { fleeti_set_##set##_prefetches = 0 };                                                    \
     typedef uint32_t fleeti_set_##set##_registers;                                                 \
@@ -4626,8 +4662,8 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
                 if (fleeti_wait_task(&fleeti_w)) {                                                 \
                     if (fleeti_set_##set##_stages > 0) fleeti_pipeline_begun(&fleeti_w);           \
                     fleeti_trace_begun(&fleeti_w);                                                 \
-                    fleet_status fleeti_ended = fleeti_set_##set##_dispatch(                       \
-                        fleeti_tile_of(&fleeti_w), fleeti_here, fleeti_mine);                      \
+                    fleet_status fleeti_ended =                                                    \
+                        FLEETI_CALL_TILE(set, &fleeti_w, fleeti_here, fleeti_mine);                \
                     if (fleeti_set_##set##_stages > 0)                                             \
                         fleeti_ended = fleeti_pipeline_status(&fleeti_w, fleeti_ended);            \
                     fleeti_finish_task(&fleeti_w, fleeti_ended);                                   \
@@ -4638,6 +4674,12 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
         }                                                                                          \
         fleeti_leave(&fleeti_w);                                                                   \
     } while (0)
+
+#if defined(FLEET_HOST) /* for the report of a barrier that some threads do not reach */
+#define fleet_barrier(ctx) (fleeti_host_line(__LINE__), fleet_barrier(ctx))
+#define fleet_reduce_add(ctx, sum, n, lds)                                                         \
+    (fleeti_host_line(__LINE__), fleet_reduce_add(ctx, sum, n, lds))
+#endif
 
 #endif /* FLEET_SCHED_H */
 
@@ -5525,7 +5567,7 @@ static fleet_kernel_desc fleeti_worker_desc(const fleet_launch_desc *d, uint32_t
     k.host = d->host;
     if (d->pipeline_bytes) {
         k.threads += FLEET_PRODUCER_THREADS;
-        k.host.waves = (waves ? waves : 1) + (waves < UINT32_MAX);
+        k.host.waves = waves && waves < UINT32_MAX ? waves + 1 : waves;
     }
     return k;
 }
@@ -5537,7 +5579,10 @@ static fleet_launch_desc fleeti_complete_desc(const fleet_launch_desc *d,
                                               const fleeti_kernel_traits *traits)
 {
     fleet_launch_desc complete = *d;
-    if (!d->threads) complete.threads = traits->threads ? traits->threads : FLEETI_DEFAULT_THREADS;
+    const uint32_t declared = traits->threads & ~FLEETI_ANY_THREADS;
+    if (!d->threads) complete.threads = declared ? declared : FLEETI_DEFAULT_THREADS;
+    if (!d->host.waves && (!declared || traits->threads & FLEETI_ANY_THREADS))
+        complete.host.waves = 1;
     if (!d->pipeline_bytes) complete.pipeline_bytes = traits->pipeline_bytes;
     return complete;
 }
@@ -5546,10 +5591,11 @@ static fleet_launch_desc fleeti_complete_desc(const fleet_launch_desc *d,
 static fleet_status fleeti_check_kernel(fleet_state *s, const fleet_launch_desc *d,
                                         const fleeti_kernel_traits *traits)
 {
-    if (traits->threads && d->threads > traits->threads)
+    const uint32_t declared = traits->threads & ~FLEETI_ANY_THREADS;
+    if (declared && d->threads > declared)
         return fleeti_refuse(s, FLEET_ERROR_ARGUMENT,
                              "fleet_launch_desc.threads is %u, but FLEET_KERNEL declares %u",
-                             d->threads, traits->threads);
+                             d->threads, declared);
     if (traits->tiles && s->tiles > traits->tiles) {
         const fleet_plan *plan = s->image.plan;
         const fleeti_grid *grids = fleeti_plan_grids(plan);
@@ -6184,6 +6230,13 @@ size_t fleet_state_report(const fleet_state *s, char *text, size_t bytes)
             fleet_plan_counter_name(fleet_plan_bucket(plan, f.bucket), f.counter, name,
                                     sizeof name);
             fleeti_put(&t, "waits for %s: rank %u has not notified in time\n", name, f.peer);
+        } else if (f.status == FLEET_ERROR_TILE && f.tile_status == FLEET_ERROR_BARRIER) {
+            fleeti_put(&t, "%u of %u threads wait at a barrier", f.seen, f.expected);
+            if (f.counter) fleeti_put(&t, " in line %u", f.counter);
+            fleeti_put(&t, ", which the others do not reach (%s)\n",
+                       fleet_status_name((fleet_status)f.tile_status));
+        } else if (f.status == FLEET_ERROR_TILE && f.tile_status == FLEET_ERROR_LDS) {
+            fleeti_put(&t, "%s\n", fleet_status_text((fleet_status)f.tile_status));
         } else if (f.counter) {
             fleet_plan_counter_name(fleet_plan_bucket(plan, f.bucket), f.counter, name,
                                     sizeof name);

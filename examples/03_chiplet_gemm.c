@@ -97,7 +97,7 @@ FLEET_TILE(row_max, gemm)
 #define GEMM_TILES(TILE, P) TILE(P, multiply) TILE(P, row_max)
 FLEET_DISPATCH(gemm, GEMM_TILES)
 
-FLEET_KERNEL(gemm_kernel, gemm, THREADS)
+FLEET_KERNEL(gemm_kernel, gemm, FLEET_ANY_THREADS(THREADS))
 {
     FLEET_WORKER_LOOP(gemm);
 }

@@ -51,7 +51,7 @@ FLEET_TILE(down, mlp)
 
 #define MLP_TILES(TILE, P) TILE(P, up) TILE(P, down)
 FLEET_DISPATCH(mlp, MLP_TILES)
-FLEET_KERNEL(mlp_kernel, mlp, THREADS)
+FLEET_KERNEL(mlp_kernel, mlp, FLEET_ANY_THREADS(THREADS))
 {
     FLEET_WORKER_LOOP(mlp);
 }

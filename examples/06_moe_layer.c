@@ -150,7 +150,7 @@ FLEET_TILE(combine, moe)
 #define MOE_TILES(TILE, P)                                                                         \
     TILE(P, route) TILE(P, group) TILE(P, scatter) TILE(P, gate_up) TILE(P, down) TILE(P, combine)
 FLEET_DISPATCH(moe, MOE_TILES)
-FLEET_KERNEL(moe_kernel, moe, THREADS)
+FLEET_KERNEL(moe_kernel, moe, FLEET_ANY_THREADS(THREADS))
 {
     FLEET_WORKER_LOOP(moe);
 }

@@ -263,7 +263,7 @@ FLEET_TILE(add_slabs, gemm)
 
 #define GEMM_TILES(TILE, P) TILE(P, multiply) TILE(P, add_slabs)
 FLEET_DISPATCH(gemm, GEMM_TILES)
-FLEET_KERNEL(layer_kernel, gemm, THREADS)
+FLEET_KERNEL(layer_kernel, gemm, FLEET_ANY_THREADS(THREADS))
 {
     FLEET_WORKER_LOOP(gemm);
 }

@@ -136,7 +136,7 @@ FLEET_TILE(boundary, serving)
 }
 
 #define SERVING_TILES(TILE, P) TILE(P, layer) TILE(P, shared) TILE(P, gate) TILE(P, boundary)
-FLEET_MEGAKERNEL(serving, SERVING_TILES, THREADS)
+FLEET_MEGAKERNEL(serving, SERVING_TILES, FLEET_ANY_THREADS(THREADS))
 
 /* Adds a grid, which comes after the last one, if there is one. */
 static void add(fleet_graph *g, fleet_grid *last, uint32_t first, const char *kind, uint32_t i,

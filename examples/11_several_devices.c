@@ -135,7 +135,7 @@ FLEET_TILE(multiply_again, perceptron)
 #define PERCEPTRON_TILES(TILE, S)                                                                  \
     TILE(S, multiply) TILE(S, reduce) TILE(S, send) TILE(S, multiply_again)
 FLEET_DISPATCH(perceptron, PERCEPTRON_TILES)
-FLEET_KERNEL(perceptron_kernel, perceptron, THREADS)
+FLEET_KERNEL(perceptron_kernel, perceptron, FLEET_ANY_THREADS(THREADS))
 {
     FLEET_WORKER_LOOP(perceptron);
 }

@@ -20,7 +20,6 @@ extern "C" uint32_t test_start;
 extern uint32_t test_start;
 #endif
 #if !defined(FLEET_TEST_LINKED)
-#include "contexts.h"
 uint32_t test_start;
 #endif
 static inline void start_at(uint32_t point)

@@ -154,7 +154,7 @@ FLEET_TILE(work, world)
 
 #define WORLD_TILES(TILE, P) TILE(P, work)
 FLEET_DISPATCH(world, WORLD_TILES)
-FLEET_KERNEL(world_kernel, world, 256)
+FLEET_KERNEL(world_kernel, world, FLEET_ANY_THREADS(256))
 {
     FLEET_WORKER_LOOP(world);
 }

@@ -162,7 +162,7 @@ FLEET_TILE(touch, plain)
 
 #define PLAIN_TILES(TILE, P) TILE(P, touch)
 FLEET_DISPATCH(plain, PLAIN_TILES)
-FLEET_KERNEL(plain_kernel, plain, 256)
+FLEET_KERNEL(plain_kernel, plain, FLEET_ANY_THREADS(256))
 {
     FLEET_WORKER_LOOP(plain);
 }
@@ -223,7 +223,7 @@ FLEET_TILE(feed, fed)
 }
 #define FED_TILES(TILE, P) TILE(P, feed)
 FLEET_DISPATCH_WITH_PIPELINE(fed, FED_TILES, FED_TILES, FED_RING, FED_BYTES)
-FLEET_KERNEL(fed_kernel, fed, 256)
+FLEET_KERNEL(fed_kernel, fed, FLEET_ANY_THREADS(256))
 {
     FLEET_WORKER_LOOP(fed);
 }

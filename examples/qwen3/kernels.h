@@ -6,21 +6,21 @@
 #include "task_sets.h"
 #include "weights.h"
 
-FLEET_KERNEL(decode, task_args, THREADS)
+FLEET_KERNEL(decode, task_args, FLEET_ANY_THREADS(THREADS))
 {
     FLEET_WORKER_LOOP(task_args);
 }
 #if defined(FLEET_CUDA)
 /* For STATIC plans, the default: without the other schedules' code a kernel needs fewer registers. */
-FLEET_KERNEL(decode_static, dense, THREADS)
+FLEET_KERNEL(decode_static, dense, FLEET_ANY_THREADS(THREADS))
 {
     FLEET_STATIC_WORKER_LOOP(dense);
 }
-FLEET_KERNEL(decode_experts, task_args, THREADS)
+FLEET_KERNEL(decode_experts, task_args, FLEET_ANY_THREADS(THREADS))
 {
     FLEET_STATIC_WORKER_LOOP(task_args);
 }
-FLEET_KERNEL(decode_large_m, large_m, THREADS)
+FLEET_KERNEL(decode_large_m, large_m, FLEET_ANY_THREADS(THREADS))
 {
     FLEET_STATIC_WORKER_LOOP(large_m);
 }
@@ -37,15 +37,15 @@ static inline fleet_kernel static_kernel(const model *m)
            : m->large_m      ? FLEET_KERNEL_OF(decode_large_m)
                              : FLEET_KERNEL_OF(decode_static);
 }
-FLEET_KERNEL(prefill, prefill_set, PREFILL_THREADS)
+FLEET_KERNEL(prefill, prefill_set, FLEET_ANY_THREADS(PREFILL_THREADS))
 {
     FLEET_STATIC_WORKER_LOOP(prefill_set);
 }
-FLEET_KERNEL(decode_wide, wide_set, PREFILL_THREADS)
+FLEET_KERNEL(decode_wide, wide_set, FLEET_ANY_THREADS(PREFILL_THREADS))
 {
     FLEET_STATIC_WORKER_LOOP(wide_set);
 }
-FLEET_KERNEL(prefill_experts, prefill_expert_set, PREFILL_THREADS)
+FLEET_KERNEL(prefill_experts, prefill_expert_set, FLEET_ANY_THREADS(PREFILL_THREADS))
 {
     FLEET_STATIC_WORKER_LOOP(prefill_expert_set);
 }
@@ -58,11 +58,11 @@ static inline fleet_kernel static_kernel(const model *m)
 }
 #endif
 #if defined(FLEET_HIP)
-FLEET_KERNEL(prefill, prefill_set, PREFILL_THREADS)
+FLEET_KERNEL(prefill, prefill_set, FLEET_ANY_THREADS(PREFILL_THREADS))
 {
     FLEET_STATIC_WORKER_LOOP(prefill_set);
 }
-FLEET_KERNEL(decode_wide, wide_set, PREFILL_THREADS)
+FLEET_KERNEL(decode_wide, wide_set, FLEET_ANY_THREADS(PREFILL_THREADS))
 {
     FLEET_STATIC_WORKER_LOOP(wide_set);
 }

@@ -25,15 +25,15 @@
 /* ---- kernels: STATIC alone ---- */
 
 #if defined(FLEET_CUDA)
-FLEET_KERNEL(serve_static, served_dense, THREADS)
+FLEET_KERNEL(serve_static, served_dense, FLEET_ANY_THREADS(THREADS))
 {
     FLEET_STATIC_WORKER_LOOP(served_dense);
 }
-FLEET_KERNEL(serve_experts, served, THREADS)
+FLEET_KERNEL(serve_experts, served, FLEET_ANY_THREADS(THREADS))
 {
     FLEET_STATIC_WORKER_LOOP(served);
 }
-FLEET_KERNEL(serve_large_m, served_large_m, THREADS)
+FLEET_KERNEL(serve_large_m, served_large_m, FLEET_ANY_THREADS(THREADS))
 {
     FLEET_STATIC_WORKER_LOOP(served_large_m);
 }

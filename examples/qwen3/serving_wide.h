@@ -16,7 +16,7 @@
 #endif
 
 #if defined(FLEET_CUDA)
-FLEET_KERNEL(serve_wide, served_wide, PREFILL_THREADS)
+FLEET_KERNEL(serve_wide, served_wide, FLEET_ANY_THREADS(PREFILL_THREADS))
 {
     FLEET_STATIC_WORKER_LOOP(served_wide);
 }

@@ -23,6 +23,10 @@
        operations act on memory. Only memory of fleet_device_alloc is modelled: pinned memory, the stack, the heap and
        LDS are coherent.
 
+       Within a tile, whose waves are the threads that its kernel declares, accesses of two of them
+       to the same bytes of dynamic LDS, one of which is a store, are reported where no barrier
+       stands between them, in whatever order they ran; and accesses past its end.
+
        Two accesses are ordered when a chain of notify and wait, of barriers, or of acquire and release operations leads
        from one to the other (vector clocks). A plain read is reported
          unordered   when no such chain leads from the store to the read: a wait is missing, or a notify. So is a store to
@@ -56,13 +60,17 @@
 #define IN_FLIGHT 64u  /* stores of a wave: one more makes an earlier one arrive */
 #define STRETCHES 256u /* address ranges that were looked up last */
 #define SITES 4096u    /* access sites that were looked up last */
-#define REPORTS 64u    /* of a launch: others are counted, but not printed */
+#define BEYOND_LDS                                                                                 \
+    4096u           /* bytes after an LDS: accesses to them are reported, not those further on */
+#define REPORTS 64u /* of a launch: others are counted, but not printed */
 
 /* Where an access came from. Index 0 is no access. */
 typedef struct site {
     uint32_t agent, clock; /* the wave, and its own vector clock entry at that time */
     uint32_t chiplet, atomic;
     const void *pc;
+    const fleet_plan *plan; /* of the task; null: outside of tiles */
+    uint32_t task;
 } site;
 
 /* A hash table of items that begin with a uintptr_t key, which grows. */
@@ -101,11 +109,17 @@ typedef struct group { /* a workgroup */
     uint32_t chiplet;
 } group;
 
-typedef struct stretch { /* of addresses: device memory, or what lies between two pieces of it */
+typedef enum kind { NEITHER, DEVICE, LDS } kind;
+typedef struct stretch { /* of addresses: device memory, LDS, or what lies between two pieces */
     uintptr_t first;
-    size_t size;
-    uint32_t device;
+    size_t size, lds_bytes;
+    kind kind;
 } stretch;
+
+typedef struct in_hand { /* a task; plan is null: none */
+    const fleet_plan *plan;
+    uint32_t task;
+} in_hand;
 
 typedef struct finding {
     const void *read, *stored;
@@ -116,7 +130,8 @@ typedef struct model {
     stretch *ranges; /* device memory, as of the launch */
     size_t n_ranges;
     stretch looked_up[STRETCHES];
-    table memory, histories;
+    table memory, histories; /* histories: of LDS too */
+    in_hand *tasks;          /* of the agents */
     table *l2;
     group *groups;
     uint32_t chiplets, blocks, waves, agents;
@@ -250,7 +265,8 @@ static uint32_t site_of(model *m, uint32_t block, uint32_t wave, const void *pc,
     uint32_t *cached = &m->site_cache[((uintptr_t)pc * 31 + agent * 7 + atomic) % SITES];
     site *s = &m->sites[*cached];
     if (*cached && s->agent == agent && s->clock == clock && s->pc == pc && s->atomic == atomic &&
-        s->chiplet == m->groups[block].chiplet)
+        s->chiplet == m->groups[block].chiplet && s->plan == m->tasks[agent].plan &&
+        s->task == m->tasks[agent].task)
         return *cached;
     if (m->n_sites == m->sites_room) {
         m->sites_room *= 2;
@@ -259,6 +275,7 @@ static uint32_t site_of(model *m, uint32_t block, uint32_t wave, const void *pc,
     s = &m->sites[m->n_sites];
     s->agent = agent, s->clock = clock, s->chiplet = m->groups[block].chiplet;
     s->atomic = atomic, s->pc = pc;
+    s->plan = m->tasks[agent].plan, s->task = m->tasks[agent].task;
     return *cached = (uint32_t)m->n_sites++;
 }
 
@@ -297,8 +314,14 @@ static void print_access(const char *what, const model *m, const site *s)
 {
     fprintf(stderr, "%s", what);
     print_place(s->pc);
-    fprintf(stderr, ", by wave %u of workgroup %u on chiplet %u\n", s->agent % m->waves,
+    fprintf(stderr, ", by wave %u of workgroup %u on chiplet %u", s->agent % m->waves,
             s->agent / m->waves, s->chiplet);
+    if (s->plan) {
+        char name[160];
+        fleet_plan_task_name(s->plan, s->task, name, sizeof name);
+        fprintf(stderr, ", in %s", name);
+    }
+    fputs("\n", stderr);
 }
 static const char *nearest(const model *m, const site *a, const site *b)
 {
@@ -306,21 +329,23 @@ static const char *nearest(const model *m, const site *a, const site *b)
     return a->chiplet == b->chiplet ? "notify and wait at chiplet scope"
                                     : "notify and wait at device scope";
 }
-/* kind is what the report begins with; enough, what would mend it; null: events at the nearest scope. */
+/* kind is what the report begins with; stored: null where one access alone is wrong; enough,
+   what would mend it; null: events at the nearest scope. */
 static void report(model *m, const char *kind, const site *read, const site *stored,
                    const char *why, const char *enough)
 {
+    const void *place = stored ? stored->pc : NULL;
     m->findings++;
     for (uint32_t i = 0; i < m->n_reports; i++)
-        if (m->reports[i].read == read->pc && m->reports[i].stored == stored->pc &&
+        if (m->reports[i].read == read->pc && m->reports[i].stored == place &&
             m->reports[i].why == why)
             return;
     if (m->n_reports == REPORTS) return;
     m->reports[m->n_reports].read = read->pc;
-    m->reports[m->n_reports].stored = stored->pc;
+    m->reports[m->n_reports].stored = place;
     m->reports[m->n_reports++].why = why;
     print_access(kind, m, read);
-    print_access("    stored: ", m, stored);
+    if (stored) print_access("    stored: ", m, stored);
     fprintf(stderr, "    why:    %s\n", why);
     fprintf(stderr, "    enough: %s\n", enough ? enough : nearest(m, read, stored));
 }
@@ -481,12 +506,11 @@ static stretch stretch_of(const model *m, uintptr_t at)
 {
     stretch s;
     uintptr_t end = UINTPTR_MAX;
-    s.first = 0, s.device = 0;
-    for (size_t i = 0; i < m->n_ranges && !s.device; i++) {
+    s.first = 0, s.kind = NEITHER, s.lds_bytes = 0;
+    for (size_t i = 0; i < m->n_ranges && !s.kind; i++) {
         const uintptr_t first = m->ranges[i].first, last = first + m->ranges[i].size;
-        s.device = first <= at && at < last;
-        if (s.device)
-            s.first = first, end = last;
+        if (first <= at && at < last)
+            s = m->ranges[i], end = last;
         else if (first > at && first < end)
             end = first;
         else if (last <= at && last > s.first)
@@ -495,17 +519,64 @@ static stretch stretch_of(const model *m, uintptr_t at)
     s.size = end - s.first;
     return s;
 }
+static const stretch *look_up(model *m, const volatile void *p)
+{
+    const uintptr_t at = (uintptr_t)p;
+    stretch *s = &m->looked_up[at / 4096 % STRETCHES];
+    if (at - s->first >= s->size) *s = stretch_of(m, at);
+    return s;
+}
 /* The model, where the access is one to device memory. Most are not: tiles count in registers, which are the stack
    here, and in LDS. They must not look through all ranges. */
 static model *modelled(const volatile void *p)
 {
-    model *m = now;
-    const uintptr_t at = (uintptr_t)p;
-    stretch *s;
-    if (!m) return NULL;
-    s = &m->looked_up[at / 4096 % STRETCHES];
-    if (at - s->first >= s->size) *s = stretch_of(m, at);
-    return s->device ? m : NULL;
+    return now && look_up(now, p)->kind == DEVICE ? now : NULL;
+}
+
+/* ---- LDS ---- */
+
+/* A plain access to the dynamic LDS of a workgroup, which is coherent: that it stays inside, and
+   that barriers, or words that are released and acquired, order it after the other waves' accesses
+   to the same bytes. */
+static void check_lds(model *m, const stretch *lds, uintptr_t at, size_t size, uint32_t stores,
+                      const void *pc)
+{
+    const uint32_t mine = site_of(m, m->block, m->wave, pc, 0), me = running(m);
+    const char *barrier = "fleet_barrier(&ctx) between the two";
+    uint32_t reported = 0;
+    if (at + size - lds->first > lds->lds_bytes)
+        report(m, "past the LDS: ", &m->sites[mine], NULL,
+               "the access lies beyond fleet_launch_desc.lds_bytes",
+               "more lds_bytes, or an index that stays inside ctx.lds_bytes");
+    for (uintptr_t p = at; p < at + size; p++) {
+        history *h = (history *)table_at(&m->histories, p / LINE * LINE, 1);
+        uint32_t *stored = &h->store[p % LINE], *read = &h->load[p % LINE];
+        if (!reported && *stored && !ordered(m, &m->sites[*stored], me)) {
+            report(m,
+                   stores ? "unordered store to LDS: " : "unordered read of LDS: ", &m->sites[mine],
+                   &m->sites[*stored],
+                   stores ? "nothing orders this store after another wave's to the same bytes"
+                          : "nothing orders the read after the store of another wave",
+                   barrier);
+            reported = 1;
+        }
+        if (!reported && stores && *read && !ordered(m, &m->sites[*read], me)) {
+            report(m, "unordered read of LDS: ", &m->sites[*read], &m->sites[mine],
+                   "the read came first, but nothing orders the store after it", barrier);
+            reported = 1;
+        }
+        if (stores)
+            *stored = mine, *read = 0;
+        else
+            *read = mine;
+    }
+}
+static uint32_t is_lds(const volatile void *p, size_t size, uint32_t stores, const void *pc)
+{
+    const stretch *s = now ? look_up(now, p) : NULL;
+    if (!s || s->kind != LDS) return 0;
+    check_lds(now, s, (uintptr_t)p, size, stores, pc);
+    return 1;
 }
 
 /* Why a read of byte `at` sees another store than the last one, `last`, although it comes after it. */
@@ -563,7 +634,7 @@ static void load(const volatile void *from, size_t size, const void *pc)
 {
     model *m = modelled(from);
     group *g;
-    if (!m || !size) return;
+    if (!size || (!m && is_lds(from, size, 0, pc)) || !m) return;
     g = &m->groups[m->block];
     /* Compilers announce the store of a struct copy before its load: what is announced may not be done. */
     if (overlap(m->written, m->written_size, (uintptr_t)from, size))
@@ -594,7 +665,7 @@ static void load(const volatile void *from, size_t size, const void *pc)
 static void announce_store(volatile void *to, size_t size, const void *pc)
 {
     model *m = modelled(to);
-    if (!m || !size) return;
+    if (!size || (!m && is_lds(to, size, 1, pc)) || !m) return;
     collect(m);
     for (uintptr_t line = (uintptr_t)to / LINE * LINE; line < (uintptr_t)to + size; line += LINE)
         memory_at(m, line);
@@ -672,6 +743,8 @@ static void model_allocated(void *memory, size_t bytes)
     pthread_mutex_lock(&ranges_lock);
     all_ranges = (stretch *)or_die(realloc(all_ranges, (n_all_ranges + 1) * sizeof *all_ranges));
     all_ranges[n_all_ranges].first = (uintptr_t)memory;
+    all_ranges[n_all_ranges].lds_bytes = 0;
+    all_ranges[n_all_ranges].kind = DEVICE;
     all_ranges[n_all_ranges++].size = bytes;
     pthread_mutex_unlock(&ranges_lock);
 }
@@ -707,6 +780,7 @@ static uint64_t model_end(void)
     table_end(&m->objects);
     free(m->sites);
     free(m->clocks);
+    free(m->tasks);
     free(m->groups);
     free(m->l2);
     free(m->ranges);
@@ -732,6 +806,7 @@ static fleet_status model_begin(const fleet_kernel_desc *desc, uint32_t waves)
     m->l2 = (table *)or_die(calloc(m->chiplets, sizeof *m->l2));
     m->groups = (group *)or_die(calloc(m->blocks, sizeof *m->groups));
     m->clocks = (uint32_t *)or_die(calloc((size_t)m->agents * m->agents, sizeof *m->clocks));
+    m->tasks = (in_hand *)or_die(calloc(m->agents, sizeof *m->tasks));
     m->sites_room = 1024, m->n_sites = 1;
     m->sites = (site *)or_die(calloc(m->sites_room, sizeof *m->sites));
     for (uint32_t k = 0; k < m->chiplets; k++) m->l2[k].size = sizeof(copy);
@@ -742,7 +817,7 @@ static fleet_status model_begin(const fleet_kernel_desc *desc, uint32_t waves)
     }
     pthread_mutex_lock(&ranges_lock);
     m->n_ranges = n_all_ranges;
-    m->ranges = (stretch *)or_die(malloc((n_all_ranges + 1) * sizeof *m->ranges));
+    m->ranges = (stretch *)or_die(malloc((n_all_ranges + m->blocks) * sizeof *m->ranges));
     if (n_all_ranges) memcpy(m->ranges, all_ranges, n_all_ranges * sizeof *m->ranges);
     pthread_mutex_unlock(&ranges_lock);
     now = m;
@@ -751,6 +826,21 @@ static fleet_status model_begin(const fleet_kernel_desc *desc, uint32_t waves)
 static void model_placed(uint32_t block, uint32_t chiplet)
 {
     now->groups[block].chiplet = chiplet;
+}
+/* Bytes past its end belong to it, too: what follows is no other memory. */
+static void model_lds(uint32_t block, void *lds, size_t bytes)
+{
+    stretch *s = &now->ranges[now->n_ranges++];
+    (void)block;
+    s->first = (uintptr_t)lds;
+    s->size = bytes + BEYOND_LDS, s->lds_bytes = bytes;
+    s->kind = LDS;
+}
+static void model_task(const fleet_plan *plan, uint32_t task)
+{
+    collect(now); /* the last store is the previous task's */
+    now->tasks[running(now)].plan = plan;
+    now->tasks[running(now)].task = task;
 }
 static void model_runs(uint32_t block, uint32_t wave)
 {
@@ -789,8 +879,9 @@ static void model_acquire(fleet_scope scope)
 }
 
 const fleet_host_instrument fleet_memory_model = {
-    model_allocated, model_freed,   model_begin, model_end,     model_placed, model_runs,
-    model_publish,   model_observe, model_drain, model_release, model_acquire};
+    model_allocated, model_freed,   model_begin,  model_end,     model_placed,
+    model_lds,       model_runs,    model_task,   model_publish, model_observe,
+    model_drain,     model_release, model_acquire};
 
 /* ---- hooks: what compilers call with -fsanitize=thread ---- */
 

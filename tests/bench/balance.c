@@ -30,7 +30,7 @@ FLEET_TILE(spin, work)
 }
 #define WORK_TILES(TILE, P) TILE(P, spin)
 FLEET_DISPATCH(work, WORK_TILES)
-FLEET_KERNEL(work_kernel, work, 256)
+FLEET_KERNEL(work_kernel, work, FLEET_ANY_THREADS(256))
 {
     FLEET_WORKER_LOOP(work);
 }

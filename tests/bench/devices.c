@@ -373,7 +373,7 @@ FLEET_TILE(multiply_gathered, bench)
     X(P, sum)                                                                                      \
     X(P, exchange) X(P, multiply) X(P, multiply_add) X(P, reduce) X(P, send) X(P, multiply_gathered)
 FLEET_DISPATCH(bench, BENCH_TILES)
-FLEET_KERNEL(bench_kernel, bench, GEMM_THREADS)
+FLEET_KERNEL(bench_kernel, bench, FLEET_ANY_THREADS(GEMM_THREADS))
 {
     FLEET_STATIC_WORKER_LOOP(bench);
 }

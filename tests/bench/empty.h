@@ -14,7 +14,7 @@ FLEET_TILE(empty, none)
 }
 #define NONE_TILES(TILE, P) TILE(P, empty)
 FLEET_DISPATCH(none, NONE_TILES)
-FLEET_KERNEL(none_kernel, none, 256)
+FLEET_KERNEL(none_kernel, none, FLEET_ANY_THREADS(256))
 {
     FLEET_WORKER_LOOP(none);
 }

@@ -115,7 +115,7 @@ FLEET_TILE(product, phase)
 }
 #define PHASE_TILES(TILE, P) TILE(P, product)
 FLEET_DISPATCH_WITH_PIPELINE(phase, PHASE_TILES, PHASE_TILES, SLOTS, SLOT_BYTES)
-FLEET_KERNEL(phase_kernel, phase, WARPS * 32)
+FLEET_KERNEL(phase_kernel, phase, FLEET_ANY_THREADS(WARPS * 32))
 {
     FLEET_WORKER_LOOP(phase);
 }

@@ -206,7 +206,7 @@ FLEET_TILE(stamp, stamps)
 }
 #define STAMP_TILES(TILE, P) TILE(P, stamp)
 FLEET_DISPATCH(stamps, STAMP_TILES)
-FLEET_KERNEL(stamp_kernel, stamps, 256)
+FLEET_KERNEL(stamp_kernel, stamps, FLEET_ANY_THREADS(256))
 {
     FLEET_WORKER_LOOP(stamps);
 }

@@ -35,7 +35,7 @@ FLEET_TILE(compute, layer)
 }
 #define LAYER_TILES(TILE, P) TILE(P, compute)
 FLEET_DISPATCH(layer, LAYER_TILES)
-FLEET_KERNEL(layer_kernel, layer, WIDTH)
+FLEET_KERNEL(layer_kernel, layer, FLEET_ANY_THREADS(WIDTH))
 {
     FLEET_WORKER_LOOP(layer);
 }

@@ -76,7 +76,7 @@ FLEET_TILE(nothing, layer)
 #define LAYER_TILES(TILE, P)                                                                       \
     TILE(P, fill) TILE(P, gemm) TILE(P, activate) TILE(P, add) TILE(P, nothing)
 FLEET_DISPATCH(layer, LAYER_TILES)
-FLEET_KERNEL(layer_kernel, layer, 256)
+FLEET_KERNEL(layer_kernel, layer, FLEET_ANY_THREADS(256))
 {
     FLEET_WORKER_LOOP(layer);
 }

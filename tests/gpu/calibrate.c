@@ -16,7 +16,7 @@ FLEET_TILE(count, called)
     return FLEET_OK;
 }
 #define CALLED_TILES(TILE, P) TILE(P, count)
-FLEET_MEGAKERNEL(called, CALLED_TILES, 64)
+FLEET_MEGAKERNEL(called, CALLED_TILES, FLEET_ANY_THREADS(64))
 
 #if !defined(FLEET_HIP) /* its simulator knows no time */
 static void costs_are_measured(test_run *t)

@@ -79,12 +79,12 @@ FLEET_TILE(rest, job)
 #define JOB_TILES(TILE, P) TILE(P, take) TILE(P, other) TILE(P, idle) TILE(P, flagged) TILE(P, rest)
 #define JOB_STREAMS(TILE, P) TILE(P, take)
 FLEET_DISPATCH_WITH_PIPELINE(job, JOB_TILES, JOB_STREAMS, 4, 1024)
-FLEET_KERNEL(job_kernel, job, 128)
+FLEET_KERNEL(job_kernel, job, FLEET_ANY_THREADS(128))
 {
     FLEET_WORKER_LOOP(job);
 }
 /* The first workgroup does not come. */
-FLEET_KERNEL(job_incomplete, job, 128)
+FLEET_KERNEL(job_incomplete, job, FLEET_ANY_THREADS(128))
 {
     if (fleet_block_id() == 0) return;
     FLEET_WORKER_LOOP(job);
@@ -701,7 +701,7 @@ FLEET_TILE(boundary, serving)
     return status ? status : fleet_next_symbol(&ctx, 0, (int32_t)(b->decode_rows + b->chunk_rows));
 }
 #define SERVING_TILES(TILE, P) TILE(P, row) TILE(P, boundary)
-FLEET_MEGAKERNEL(serving, SERVING_TILES, 128)
+FLEET_MEGAKERNEL(serving, SERVING_TILES, FLEET_ANY_THREADS(128))
 
 #define CLIENTS 3u
 #define TOKENS 300u

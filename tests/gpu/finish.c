@@ -61,13 +61,13 @@ FLEET_TILE(tick, mesh)
     return at[0] == 0 && ctx.step + 1 == args->last ? fleet_finish(&ctx) : FLEET_OK;
 }
 #define MESH_TILES(TILE, P) TILE(P, relax) TILE(P, judge) TILE(P, tick)
-FLEET_MEGAKERNEL(mesh, MESH_TILES, 256)
+FLEET_MEGAKERNEL(mesh, MESH_TILES, FLEET_ANY_THREADS(256))
 
 typedef mesh flow;
 #define FLOW_TILES(TILE, P) TILE(P, relax_ahead) TILE(P, judge)
 #define FLOW_STREAMS(TILE, P) TILE(P, relax_ahead)
 FLEET_DISPATCH_WITH_PIPELINE(flow, FLOW_TILES, FLOW_STREAMS, 4, 1024)
-FLEET_KERNEL(flow_kernel, flow, 256)
+FLEET_KERNEL(flow_kernel, flow, FLEET_ANY_THREADS(256))
 {
     FLEET_WORKER_LOOP(flow);
 }

@@ -84,7 +84,7 @@ FLEET_TILE(down, layer) /* (block, output): a share of the sum over all blocks *
     TILE(P, qkv)                                                                                   \
     TILE(P, q_rope) TILE(P, k_append) TILE(P, attend) TILE(P, gate_up) TILE(P, down)
 FLEET_DISPATCH(layer, LAYER_TILES)
-FLEET_KERNEL(layer_kernel, layer, 256)
+FLEET_KERNEL(layer_kernel, layer, FLEET_ANY_THREADS(256))
 {
     FLEET_WORKER_LOOP(layer);
 }

@@ -242,7 +242,7 @@ FLEET_TILE(add_slabs, product)
 
 #define LINEAR_TILES(TILE, P) TILE(P, multiply) TILE(P, multiply_by_waves) TILE(P, add_slabs)
 FLEET_DISPATCH(product, LINEAR_TILES)
-FLEET_KERNEL(linear_kernel, product, LANES)
+FLEET_KERNEL(linear_kernel, product, FLEET_ANY_THREADS(LANES))
 {
     FLEET_WORKER_LOOP(product);
 }

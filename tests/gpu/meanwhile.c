@@ -39,7 +39,7 @@ FLEET_TILE(count, job)
     return FLEET_OK;
 }
 #define JOB_TILES(TILE, P) TILE(P, boundary) TILE(P, count)
-FLEET_MEGAKERNEL(job, JOB_TILES, 64)
+FLEET_MEGAKERNEL(job, JOB_TILES, FLEET_ANY_THREADS(64))
 
 #define TASKS 8
 

@@ -214,7 +214,7 @@ FLEET_TILE(stage, order) /* (item) */
 #define ORDER_TILES(TILE, P)                                                                       \
     AFTER_TILES(TILE, P) CLIPPED_TILES(TILE, P) STEP_TILES(TILE, P) OTHER_TILES(TILE, P)
 FLEET_DISPATCH(order, ORDER_TILES)
-FLEET_KERNEL(order_kernel, order, 256)
+FLEET_KERNEL(order_kernel, order, FLEET_ANY_THREADS(256))
 {
     FLEET_WORKER_LOOP(order);
 }

@@ -208,7 +208,7 @@ FLEET_TILE(final_sum, row_sum)
 }
 #define ROW_SUM_TILES(TILE, P) TILE(P, partial_sum) TILE(P, final_sum)
 FLEET_DISPATCH(row_sum, ROW_SUM_TILES)
-FLEET_KERNEL(row_sum_kernel, row_sum, 256)
+FLEET_KERNEL(row_sum_kernel, row_sum, FLEET_ANY_THREADS(256))
 {
     FLEET_WORKER_LOOP(row_sum);
 }
@@ -358,7 +358,7 @@ FLEET_TILE(collect, balance)
 }
 #define BALANCE_TILES(TILE, P) TILE(P, work) TILE(P, collect)
 FLEET_DISPATCH(balance, BALANCE_TILES)
-FLEET_KERNEL(balance_kernel, balance, 256)
+FLEET_KERNEL(balance_kernel, balance, FLEET_ANY_THREADS(256))
 {
     FLEET_WORKER_LOOP(balance);
 }
@@ -604,7 +604,7 @@ FLEET_TILE(combine, moe)
 #define MOE_TILES(TILE, P)                                                                         \
     TILE(P, route) TILE(P, group) TILE(P, scatter) TILE(P, expert) TILE(P, combine)
 FLEET_DISPATCH(moe, MOE_TILES)
-FLEET_KERNEL(moe_kernel, moe, 256)
+FLEET_KERNEL(moe_kernel, moe, FLEET_ANY_THREADS(256))
 {
     FLEET_WORKER_LOOP(moe);
 }
@@ -871,7 +871,7 @@ FLEET_TILE(total, mlp)
 }
 #define MLP_TILES(TILE, P) TILE(P, up) TILE(P, down) TILE(P, pair) TILE(P, total)
 FLEET_DISPATCH(mlp, MLP_TILES)
-FLEET_KERNEL(mlp_kernel, mlp, 256)
+FLEET_KERNEL(mlp_kernel, mlp, FLEET_ANY_THREADS(256))
 {
     FLEET_WORKER_LOOP(mlp);
 }

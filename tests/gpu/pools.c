@@ -60,7 +60,7 @@ FLEET_TILE(add, pool)
     return ctx.epoch - args->first == args->last ? fleet_finish(&ctx) : FLEET_OK;
 }
 #define POOL_TILES(TILE, P) TILE(P, cell) TILE(P, add)
-FLEET_MEGAKERNEL(pool, POOL_TILES, 128)
+FLEET_MEGAKERNEL(pool, POOL_TILES, FLEET_ANY_THREADS(128))
 
 typedef struct stand {
     fleet_plan *plan[POOLS];

@@ -106,7 +106,7 @@ FLEET_TILE(look, pair)
 #define PAIR_TILES(TILE, P) TILE(P, make) TILE(P, use) TILE(P, look)
 #define PAIR_PREFETCHES(TILE, P) TILE(P, use)
 FLEET_DISPATCH_WITH_REGISTERS(pair, PAIR_TILES, PAIR_PREFETCHES, pair_registers)
-FLEET_KERNEL(pair_kernel, pair, 256)
+FLEET_KERNEL(pair_kernel, pair, FLEET_ANY_THREADS(256))
 {
     FLEET_WORKER_LOOP(pair);
 }

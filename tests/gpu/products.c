@@ -9,7 +9,7 @@
 
 #define TILES(TILE_, P) TILE_(P, linear)
 DECODER_DISPATCH(task_args, TILES, TILES)
-FLEET_KERNEL(multiply_all, task_args, THREADS)
+FLEET_KERNEL(multiply_all, task_args, FLEET_ANY_THREADS(THREADS))
 {
     FLEET_WORKER_LOOP(task_args);
 }

@@ -22,7 +22,7 @@ FLEET_TILE(count, tally)
     return FLEET_OK;
 }
 #define TALLY_TILES(TILE, P) TILE(P, count)
-FLEET_MEGAKERNEL(tally, TALLY_TILES, 64)
+FLEET_MEGAKERNEL(tally, TALLY_TILES, FLEET_ANY_THREADS(64))
 
 #define CUS 4 /* of each simulated XCD: a run takes little */
 #define MASKED 3

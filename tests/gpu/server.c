@@ -59,7 +59,7 @@ FLEET_TILE(boundary, serving)
                   : fleet_next_symbol(&ctx, ROWS, (int32_t)(b->decode_rows + b->chunk_rows));
 }
 #define SERVING_TILES(TILE, P) TILE(P, row) TILE(P, boundary)
-FLEET_MEGAKERNEL(serving, SERVING_TILES, 128)
+FLEET_MEGAKERNEL(serving, SERVING_TILES, FLEET_ANY_THREADS(128))
 
 typedef struct job {
     uint64_t id;

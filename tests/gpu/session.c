@@ -40,7 +40,7 @@ FLEET_TILE(add, sum)
     return FLEET_OK;
 }
 #define SUM_TILES(TILE, P) TILE(P, square) TILE(P, add)
-FLEET_MEGAKERNEL(sum, SUM_TILES, 64)
+FLEET_MEGAKERNEL(sum, SUM_TILES, FLEET_ANY_THREADS(64))
 
 /* No name of a tile is taken by the kit or by a library, and a tile may ignore what it gets. */
 typedef struct odd {
@@ -83,7 +83,7 @@ FLEET_TILE(slots_prefetch, odd)
     TILE(P, errno) TILE(P, stdout) TILE(P, slots) TILE(P, norm) TILE(P, slots_prefetch)
 #define ODD_PREFETCHES(TILE, P) TILE(P, slots) TILE(P, norm) TILE(P, write)
 FLEET_DISPATCH_WITH_PREFETCH(odd, ODD_TILES, ODD_PREFETCHES)
-FLEET_KERNEL(odd_kernel, odd, 64)
+FLEET_KERNEL(odd_kernel, odd, FLEET_ANY_THREADS(64))
 {
     FLEET_WORKER_LOOP(odd);
 }

@@ -65,7 +65,7 @@ FLEET_TILE(last, shapes) /* one task, whatever the shape */
 }
 #define SHAPES_TILES(TILE, P) TILE(P, part) TILE(P, block) TILE(P, row) TILE(P, slice) TILE(P, last)
 FLEET_DISPATCH(shapes, SHAPES_TILES)
-FLEET_KERNEL(shapes_kernel, shapes, 256)
+FLEET_KERNEL(shapes_kernel, shapes, FLEET_ANY_THREADS(256))
 {
     FLEET_WORKER_LOOP(shapes);
 }

@@ -315,15 +315,15 @@ typedef takes wide;
 FLEET_DISPATCH_WITH_PIPELINE_AND_PREFETCH(takes, TAKES_TILES, TAKES_STREAMS, 4, 1024,
                                           TAKES_PREFETCHES)
 FLEET_DISPATCH_WITH_PIPELINE(wide, TAKES_TILES, TAKES_STREAMS, 10, 4096)
-FLEET_KERNEL(takes_kernel, takes, 256)
+FLEET_KERNEL(takes_kernel, takes, FLEET_ANY_THREADS(256))
 {
     FLEET_WORKER_LOOP(takes);
 }
-FLEET_KERNEL(static_kernel, takes, 256)
+FLEET_KERNEL(static_kernel, takes, FLEET_ANY_THREADS(256))
 {
     FLEET_STATIC_WORKER_LOOP(takes);
 }
-FLEET_KERNEL(wide_kernel, wide, 256)
+FLEET_KERNEL(wide_kernel, wide, FLEET_ANY_THREADS(256))
 {
     FLEET_WORKER_LOOP(wide);
 }
@@ -444,7 +444,7 @@ FLEET_TILE(take_late, queued)
 #define QUEUE(n)                                                                                   \
     typedef queued ring##n;                                                                        \
     FLEET_DISPATCH_WITH_PIPELINE(ring##n, QUEUE_TILES, QUEUE_TILES, n, QUEUE_RING_BYTES / (n))     \
-    FLEET_KERNEL(ring##n##_kernel, ring##n, 256)                                                   \
+    FLEET_KERNEL(ring##n##_kernel, ring##n, FLEET_ANY_THREADS(256))                                \
     {                                                                                              \
         FLEET_STATIC_WORKER_LOOP(ring##n);                                                         \
     }

@@ -99,13 +99,13 @@ FLEET_TILE(boundary, job)
     return args->last && ctx.step + 1 == args->last ? fleet_finish(&ctx) : FLEET_OK;
 }
 #define JOB_TILES(TILE, P) TILE(P, cell) TILE(P, gate) TILE(P, boundary)
-FLEET_MEGAKERNEL(job, JOB_TILES, 256)
+FLEET_MEGAKERNEL(job, JOB_TILES, FLEET_ANY_THREADS(256))
 
 typedef job flow;
 #define FLOW_TILES(TILE, P) TILE(P, streamed) TILE(P, gate) TILE(P, boundary)
 #define FLOW_STREAMS(TILE, P) TILE(P, streamed)
 FLEET_DISPATCH_WITH_PIPELINE(flow, FLOW_TILES, FLOW_STREAMS, 3, 1024)
-FLEET_KERNEL(flow_kernel, flow, 256)
+FLEET_KERNEL(flow_kernel, flow, FLEET_ANY_THREADS(256))
 {
     FLEET_WORKER_LOOP(flow);
 }
@@ -558,7 +558,7 @@ FLEET_TILE(join, passed)
     return fleet_next_symbol(&ctx, 0, 1);
 }
 #define PASSED_TILES(TILE_, P) TILE_(P, leave_mark) TILE_(P, layer) TILE_(P, join)
-FLEET_MEGAKERNEL(passed, PASSED_TILES, 64)
+FLEET_MEGAKERNEL(passed, PASSED_TILES, FLEET_ANY_THREADS(64))
 
 static fleet_grid placed(fleet_graph *g, const char *name, uint32_t tile, fleet_dim n,
                          uint32_t args, uint32_t chiplet, uint32_t worker)

@@ -126,7 +126,7 @@ FLEET_TILE(combine, moe)
 #define MOE_TILES(TILE, P)                                                                         \
     TILE(P, route) TILE(P, group) TILE(P, scatter) TILE(P, tile) TILE(P, combine)
 FLEET_DISPATCH(moe, MOE_TILES)
-FLEET_KERNEL(moe_kernel, moe, 256)
+FLEET_KERNEL(moe_kernel, moe, FLEET_ANY_THREADS(256))
 {
     FLEET_WORKER_LOOP(moe);
 }

@@ -704,7 +704,7 @@ FLEET_TILE(slow, chain)
 }
 #define CHAIN_TILES(TILE, P) TILE(P, quick) TILE(P, slow)
 FLEET_DISPATCH(chain, CHAIN_TILES)
-FLEET_KERNEL(chain_kernel, chain, 256)
+FLEET_KERNEL(chain_kernel, chain, FLEET_ANY_THREADS(256))
 {
     FLEET_WORKER_LOOP(chain);
 }
@@ -845,7 +845,7 @@ FLEET_TILE(sum_row, rows)
 }
 #define ROWS_TILES(TILE, P) TILE(P, sum_row)
 FLEET_DISPATCH_WITH_PIPELINE(rows, ROWS_TILES, ROWS_TILES, 4, 1024)
-FLEET_KERNEL(rows_kernel, rows, 256)
+FLEET_KERNEL(rows_kernel, rows, FLEET_ANY_THREADS(256))
 {
     FLEET_WORKER_LOOP(rows);
 }

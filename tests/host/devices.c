@@ -165,7 +165,7 @@ FLEET_TILE(keep, kept)
 #define KEPT_TILES(TILE, P) TILE(P, take_kept) TILE(P, keep)
 #define KEPT_STREAMS(TILE, P) TILE(P, take_kept)
 FLEET_DISPATCH_WITH_PIPELINE(kept, KEPT_TILES, KEPT_STREAMS, 4, 1024)
-FLEET_KERNEL(kept_kernel, kept, 64)
+FLEET_KERNEL(kept_kernel, kept, FLEET_ANY_THREADS(64))
 {
     FLEET_STATIC_WORKER_LOOP(kept);
 }

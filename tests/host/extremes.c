@@ -69,7 +69,7 @@ FLEET_TILE(sum, add)
     return args->c->finish && args->c->sums == LAST_STEP ? fleet_finish(&ctx) : FLEET_OK;
 }
 #define ADD_TILES(TILE, P) TILE(P, count) TILE(P, sum)
-FLEET_MEGAKERNEL(add, ADD_TILES, 64)
+FLEET_MEGAKERNEL(add, ADD_TILES, FLEET_ANY_THREADS(64))
 
 static fleet_graph *make_graph(fleet_dim *n)
 {

@@ -64,7 +64,7 @@ FLEET_TILE(group, forged)
 }
 #define FORGED_TILES(TILE, P) TILE(P, work) TILE(P, route) TILE(P, group)
 FLEET_DISPATCH(forged, FORGED_TILES)
-FLEET_KERNEL(forged_kernel, forged, 256)
+FLEET_KERNEL(forged_kernel, forged, FLEET_ANY_THREADS(256))
 {
     FLEET_WORKER_LOOP(forged);
 }

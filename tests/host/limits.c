@@ -96,7 +96,7 @@ FLEET_TILE(second, slow)
     return FLEET_OK;
 }
 #define SLOW_TILES(TILE, P) TILE(P, first) TILE(P, second)
-FLEET_MEGAKERNEL(slow, SLOW_TILES, 64)
+FLEET_MEGAKERNEL(slow, SLOW_TILES, FLEET_ANY_THREADS(64))
 
 typedef struct slow_run {
     fleet_session session;

@@ -169,7 +169,7 @@ runs_of() {
 }
 
 # From standard input: a file in $OUT would include the copies that are there.
-{ echo '#define FLEET_IMPLEMENTATION' && printf '#include "%s"\n' tests/contexts.h examples/parts/fleet_linear.h $server; } | build -c -I. -x c - -o "$OUT/implementation.o"
+{ echo '#define FLEET_IMPLEMENTATION' && printf '#include "%s"\n' examples/parts/fleet_linear.h $server; } | build -c -I. -x c - -o "$OUT/implementation.o"
 whole_width='full ? 1 : 32;' turn=0
 for file in examples/[0-9][0-9]_*.c; do
     name=$(basename "$file" .c)

@@ -47,7 +47,7 @@ FLEET_TILE(idle, nothing)
     return FLEET_OK;
 }
 #define NOTHING_TILES(TILE, P) TILE(P, idle)
-FLEET_MEGAKERNEL(nothing, NOTHING_TILES, 64)
+FLEET_MEGAKERNEL(nothing, NOTHING_TILES, FLEET_ANY_THREADS(64))
 
 /* ---- what the tests need ---- */
 

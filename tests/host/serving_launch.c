@@ -147,7 +147,7 @@ FLEET_TILE(boundary, serving)
                   : fleet_next_symbol(&ctx, ROWS, (int32_t)(b->decode_rows + b->chunk_rows));
 }
 #define SERVING_TILES(TILE, P) TILE(P, layer) TILE(P, gate) TILE(P, boundary)
-FLEET_MEGAKERNEL(serving, SERVING_TILES, 64)
+FLEET_MEGAKERNEL(serving, SERVING_TILES, FLEET_ANY_THREADS(64))
 
 typedef struct stand {
     fleet_session s;

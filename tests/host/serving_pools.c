@@ -114,7 +114,7 @@ FLEET_TILE(boundary, serving)
     return fleet_next_symbol(&ctx, ROWS, (int32_t)b->decode_rows);
 }
 #define SERVING_TILES(TILE, P) TILE(P, share) TILE(P, decode) TILE(P, gate) TILE(P, boundary)
-FLEET_MEGAKERNEL(serving, SERVING_TILES, 64)
+FLEET_MEGAKERNEL(serving, SERVING_TILES, FLEET_ANY_THREADS(64))
 
 /* A grid that comes after another one. */
 static fleet_grid then(fleet_graph *g, const char *name, uint32_t number, uint32_t tile,

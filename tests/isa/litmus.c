@@ -589,7 +589,7 @@ FLEET_TILE(use, tiles)
 FLEET_DISPATCH(tiles, TILES)
 
 /* -DBY_HAND leaves the loop out: without it this compiles in half the time. */
-FLEET_KERNEL(run_tiles, tiles, THREADS)
+FLEET_KERNEL(run_tiles, tiles, FLEET_ANY_THREADS(THREADS))
 {
 #if !defined(BY_HAND)
     FLEET_WORKER_LOOP(tiles);
@@ -630,7 +630,7 @@ FLEET_TILE(flow, flows)
 }
 #define FLOWS(TILE, P) TILE(P, flow)
 FLEET_DISPATCH_WITH_PIPELINE(flows, FLOWS, FLOWS, 4, STAGE * 4)
-FLEET_KERNEL(run_flows, flows, THREADS)
+FLEET_KERNEL(run_flows, flows, FLEET_ANY_THREADS(THREADS))
 {
     FLEET_WORKER_LOOP(flows);
 }

@@ -988,6 +988,7 @@ static fleet_status emulated_symbol(const fleet_ctx *ctx, uint32_t symbol, int32
 #define fleet_wave_size emulated_wave_size
 #define fleet_lane emulated_lane
 #define fleet_wave_id emulated_wave_id
+#undef fleet_barrier
 #define fleet_barrier emulated_barrier
 #define fleet_wave_barrier emulated_wave_barrier
 #define fleet_consumer emulated_weights

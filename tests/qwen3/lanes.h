@@ -54,6 +54,8 @@ static void run_lanes(runner **lanes, uint32_t n)
 
 #else
 
+#include "contexts.h"
+
 #include <sys/mman.h>
 #include <ucontext.h>
 
