@@ -464,7 +464,7 @@ typedef struct fleet_host_desc {
 
 /* A launch of an ordinary kernel; args as for cudaLaunchKernel. */
 typedef struct fleet_kernel_desc {
-    uint32_t blocks;      /* workgroups; on the CPU at most 16384 threads in all */
+    uint32_t blocks;      /* workgroups; on the CPU at most 16384 waves in all */
     uint32_t threads;     /* per workgroup; on the CPU see host.waves */
     uint32_t lds_bytes;   /* dynamic LDS; default 0 */
     uint32_t cooperative; /* 1: fail unless all workgroups are resident at once; default 0 */
@@ -1049,6 +1049,8 @@ FLEET_DEVICE void fleeti_workgroup_beside(void);
    was allocated after mark. */
 FLEET_DEVICE size_t fleeti_lds_mark(void);
 FLEET_DEVICE void fleeti_lds_reset(size_t mark);
+/* The calling wave's share of the tiles' LDS, `all` bytes, where it is not one for each wave. */
+FLEET_DEVICE void fleeti_wave_lds(void **lds, uint32_t *bytes, uint32_t all);
 /* The clock of a wait's limit, in ticks of fleet_clock_ticks, and in *since, which is 0 at first,
    when the wait began. On the CPU it stands still while the process does not run, or a wave of this
    plan makes progress (>>host). */
@@ -2628,6 +2630,7 @@ fleeti_host_lds(size_t bytes); /* the same address for all waves that allocate i
 FLEET_API size_t fleeti_host_lds_mark(void);
 FLEET_API void fleeti_host_lds_reset(size_t mark);
 FLEET_API void *fleeti_host_dynamic_lds(void);
+FLEET_API void fleeti_host_wave_lds(void **lds, uint32_t *bytes, uint32_t all);
 FLEET_API void
 fleeti_host_barrier(uint32_t waves);         /* of the first so many waves of the workgroup */
 FLEET_API uint32_t *fleeti_host_words(void); /* the kit's own LDS, FLEETI_LDS_WORDS */
@@ -2660,11 +2663,11 @@ typedef fleet_status (*fleeti_host_tile_function)(uint32_t number, const void *c
                                                   const void *args);
 /* Calls a tile, and ends it with FLEET_ERROR_BARRIER where it waits at a barrier that other
    waves do not reach. limit_ns: of such a wait; 0: none */
-fleet_status fleeti_host_tile(fleeti_host_tile_function tile, uint32_t number, const void *ctx,
-                              const void *args, const fleet_plan *plan, uint32_t task,
-                              uint64_t limit_ns);
-void fleeti_host_line(uint32_t line);     /* of the barrier that comes next */
-fleeti_trouble fleeti_host_trouble(void); /* of the calling agent's last tile */
+FLEET_API fleet_status fleeti_host_tile(fleeti_host_tile_function tile, uint32_t number,
+                                        const void *ctx, const void *args, const fleet_plan *plan,
+                                        uint32_t task, uint64_t limit_ns);
+FLEET_API void fleeti_host_line(uint32_t line);     /* of the barrier that comes next */
+FLEET_API fleeti_trouble fleeti_host_trouble(void); /* of the calling agent's last tile */
 
 FLEET_C_END
 
@@ -3004,6 +3007,10 @@ FLEET_DEVICE void fleeti_lds_reset(size_t mark)
 {
     fleeti_host_lds_reset(mark);
 }
+FLEET_DEVICE void fleeti_wave_lds(void **lds, uint32_t *bytes, uint32_t all)
+{
+    fleeti_host_wave_lds(lds, bytes, all);
+}
 FLEET_DEVICE fleeti_lds fleeti_lds_of(fleeti_quad *quads)
 {
     return quads->word;
@@ -3172,6 +3179,10 @@ FLEET_DEVICE size_t fleeti_lds_mark(void)
 FLEET_DEVICE void fleeti_lds_reset(size_t mark)
 {
     (void)mark;
+}
+FLEET_DEVICE void fleeti_wave_lds(void **lds, uint32_t *bytes, uint32_t all)
+{
+    (void)lds, (void)bytes, (void)all;
 }
 FLEET_DEVICE uint64_t fleeti_limit_clock(uint64_t *since)
 {
@@ -4944,6 +4955,7 @@ static __attribute__((unused)) uint32_t fleeti_capturing(fleet_stream stream)
 /* The most workgroups of a launch. The stack of a wave takes two of the 65530 mappings that Linux
    gives a process. */
 #define FLEETI_ALL_WAVES 16384u
+#define FLEETI_ALL_THREADS 262144u /* that take turns: of 256 workgroups of any size */
 static uint32_t fleeti_host_waves(fleet_kernel kernel, const fleet_kernel_desc *d)
 {
     if (d->host.waves) return d->host.waves;
@@ -4951,7 +4963,8 @@ static uint32_t fleeti_host_waves(fleet_kernel kernel, const fleet_kernel_desc *
 }
 static uint32_t fleeti_room_for(fleet_kernel kernel, const fleet_kernel_desc *d)
 {
-    return FLEETI_ALL_WAVES / fleeti_host_waves(kernel, d);
+    const uint32_t waves = fleeti_host_waves(kernel, d);
+    return (d->host.waves || waves == 1 ? FLEETI_ALL_WAVES : FLEETI_ALL_THREADS) / waves;
 }
 static __attribute__((unused)) fleet_status
 fleeti_room_of(fleet_kernel kernel, const fleet_kernel_desc *d, fleeti_room *room)
@@ -5092,6 +5105,7 @@ typedef struct fleeti_workgroup {
     uint32_t chiplet;
     uint32_t words[FLEETI_LDS_WORDS]; /* the kit's own LDS */
     char *lds;                        /* FLEETI_STATIC_LDS bytes for FLEET_LDS */
+    char *shares;                     /* of its waves; null: they share `dynamic` */
     char *dynamic;                    /* null: none. A zone of FLEETI_LDS_ZONE bytes follows it */
     uint32_t damaged;                 /* 1: a tile has written past its end, and its task says so */
     fleeti_agent *agents;
@@ -5171,7 +5185,7 @@ struct fleeti_engine {
     fleeti_workgroup *groups;
     fleeti_agent **lists;
     char *lds; /* of all workgroups: the dynamic ones */
-    size_t lds_stride, lds_mapped;
+    size_t share_bytes, lds_mapped;
     fleet_host_stats stats;
     /* threads engine */
     pthread_mutex_t start;               /* held until all threads exist */
@@ -5202,6 +5216,11 @@ FLEETI_UNWATCHED static fleeti_agent *fleeti_self(void)
 #define FLEETI_MAP_FLAGS (MAP_PRIVATE | 0x20)
 #endif
 
+/* Waves of a GPU's workgroup, of the most lanes that there are. */
+static uint32_t fleeti_lds_shares(const fleeti_engine *e)
+{
+    return (e->waves + 63) / 64;
+}
 static uint32_t fleeti_deterministic(const fleeti_engine *e)
 {
     return e->desc->host.engine == FLEET_ENGINE_DETERMINISTIC;
@@ -5252,6 +5271,15 @@ void fleeti_host_lds_reset(size_t mark)
 void *fleeti_host_dynamic_lds(void)
 {
     return fleeti_self()->group->dynamic;
+}
+/* A wave that is one of the declared threads gets what 64 of them share on a GPU: a launch asks for
+   as much LDS as that one's waves need. */
+void fleeti_host_wave_lds(void **lds, uint32_t *bytes, uint32_t all)
+{
+    const fleeti_agent *a = fleeti_self();
+    if (!a->group->shares) return;
+    *bytes = all / fleeti_lds_shares(a->engine) & ~15u;
+    *lds = a->group->shares + a->wave * a->engine->share_bytes;
 }
 
 /* Counters that one agent writes, and others may read. */
@@ -5610,7 +5638,9 @@ static fleet_status fleeti_make_coroutines(fleeti_carrier *c)
     c->stacks = (char *)memory, c->stacks_bytes = bytes;
     for (uint32_t i = 0; i < c->n_agents; i++) {
         char *guard = c->stacks + i * (page + stack);
-        if (mprotect(guard, page, PROT_NONE)) return FLEET_ERROR_MEMORY;
+        /* Of too many stacks only the lowest one of each carrier can be guarded. */
+        if ((i == 0 || c->engine->n_agents <= FLEETI_ALL_WAVES) && mprotect(guard, page, PROT_NONE))
+            return FLEET_ERROR_MEMORY;
         fleet_status status =
             fleeti_fiber_make(&c->agents[i].context, guard + page, stack, fleeti_coroutine);
         if (status) return status;
@@ -5950,8 +5980,11 @@ static fleet_status fleeti_make_lds(fleeti_engine *e)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = e->desc->lds_bytes;
     const size_t used = (bytes + FLEETI_LDS_ZONE + page - 1) / page * page;
-    const size_t stride = used + FLEETI_LDS_GUARD;
     if (!bytes) return FLEET_OK;
+    if (!e->desc->host.waves && e->waves > 1)
+        e->share_bytes = (bytes / fleeti_lds_shares(e) + 15) / 16 * 16;
+    const size_t shares = (e->share_bytes * e->waves + page - 1) / page * page;
+    const size_t stride = used + FLEETI_LDS_GUARD + shares + FLEETI_LDS_GUARD;
     void *memory = mmap(NULL, stride * e->desc->blocks, PROT_NONE, FLEETI_MAP_FLAGS, -1, 0);
     if (memory == MAP_FAILED) return FLEET_ERROR_MEMORY;
     e->lds = (char *)memory, e->lds_mapped = stride * e->desc->blocks;
@@ -5960,6 +5993,11 @@ static fleet_status fleeti_make_lds(fleeti_engine *e)
         if (mprotect(lds, used, PROT_READ | PROT_WRITE)) return FLEET_ERROR_MEMORY;
         memset(lds + bytes, FLEETI_LDS_FILL, used - bytes);
         e->groups[b].dynamic = lds;
+        if (shares) {
+            char *at = lds + used + FLEETI_LDS_GUARD;
+            if (mprotect(at, shares, PROT_READ | PROT_WRITE)) return FLEET_ERROR_MEMORY;
+            e->groups[b].shares = at;
+        }
 #if defined(FLEETI_SANITIZED_ADDRESSES)
         __asan_poison_memory_region(lds + bytes, used - bytes);
 #endif
@@ -6150,6 +6188,8 @@ fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_k
         for (uint32_t b = 0; b < d->blocks; b++) {
             e.instrument->placed(b, e.groups[b].chiplet);
             if (e.groups[b].dynamic) e.instrument->lds(b, e.groups[b].dynamic, d->lds_bytes);
+            if (e.groups[b].shares)
+                e.instrument->lds(b, e.groups[b].shares, e.share_bytes * e.waves);
         }
     }
     if (!status && fleeti_deterministic(&e)) {

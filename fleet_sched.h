@@ -1440,6 +1440,7 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
         ctx.threads = fleet_wave_size();
         ctx.lds_bytes = w->fixed->lds_bytes / fleeti_task_waves(w->self) & ~15u;
         ctx.lds = (char *)w->lds + fleet_wave_id() * ctx.lds_bytes;
+        fleeti_wave_lds(&ctx.lds, &ctx.lds_bytes, w->fixed->lds_bytes);
     }
     return ctx;
 }

@@ -817,7 +817,7 @@ static fleet_status model_begin(const fleet_kernel_desc *desc, uint32_t waves)
     }
     pthread_mutex_lock(&ranges_lock);
     m->n_ranges = n_all_ranges;
-    m->ranges = (stretch *)or_die(malloc((n_all_ranges + m->blocks) * sizeof *m->ranges));
+    m->ranges = (stretch *)or_die(calloc(n_all_ranges + 2 * (size_t)m->blocks, sizeof *m->ranges));
     if (n_all_ranges) memcpy(m->ranges, all_ranges, n_all_ranges * sizeof *m->ranges);
     pthread_mutex_unlock(&ranges_lock);
     now = m;

@@ -78,7 +78,14 @@ FLEET_TILE(reverse, job)
 
 FLEET_TILE(in_a_wave, job)
 {
+    uint32_t *lds = (uint32_t *)ctx.lds;
     if (ctx.group != FLEET_WAVE || ctx.threads != fleet_wave_size()) return FLEET_ERROR_ARGUMENT;
+    /* As of a GPU's waves, and of its own. */
+    if (ctx.lds_bytes != 64) return FLEET_ERROR_MEMORY;
+    for (uint32_t i = 0; i < 16; i++) lds[i] = (uint32_t)at[0];
+    fleet_barrier(&ctx);
+    for (uint32_t i = 0; i < 16; i++)
+        if (lds[i] != (uint32_t)at[0]) return FLEET_ERROR_TILE;
     __atomic_fetch_add(&args->seen[at[0]], 1, __ATOMIC_RELAXED);
     return FLEET_OK;
 }
@@ -270,6 +277,7 @@ static void wavefront_tasks_run_once(test_run *t)
             r.graph,
             fleet_call_device(r.graph, "in_a_wave", job_in_a_wave, fleet_shape1_of(TILES), 0),
             FLEET_LEVEL_WAVE);
+        r.desc.launch.lds_bytes = 64;
         run(&r, FLEET_KERNEL_OF(job_kernel));
         CHECK_INT(r.status, FLEET_OK);
         for (uint32_t k = 0; k < TILES; k++) CHECK_INT(r.seen[k], 1);
@@ -390,6 +398,7 @@ static void the_model_finds_what_a_tile_does_wrong(test_run *t)
         two_grids(&r);
         r.desc.launch.host.seed = 1 + i / 2;
         run(&r, FLEET_KERNEL_OF(job_kernel));
+        CHECK_INT(r.status, i % 2 ? FLEET_ERROR_TILE : FLEET_OK);
         CHECK(r.stats.findings > 0);
         rig_end(&r);
         fflush(stderr);
