@@ -6,16 +6,17 @@
 y = relu(x w1) w2 for a few rows, in one launch: `up` computes a block of columns of h = relu(x w1) per task, `down` a block
 of columns of y = h w2 after all of h. torch.utils.cpp_extension compiles the kernel, which then runs on PyTorch's current
 stream, on PyTorch's tensors, and in a CUDA graph. The sources are those of any fleet program; only the functions at their
-end know PyTorch. Needs PyTorch for CUDA, ninja, nvcc and an NVIDIA GPU; the first run compiles for a minute or two.
+end know PyTorch. Needs PyTorch for CUDA or ROCm, ninja, nvcc or hipcc, and a GPU of theirs; the first run compiles for a minute
+or two. For ROCm, PyTorch translates the source to HIP (hipify); it leaves headers in angle brackets alone.
 """
 import os
 import sys
 
 CUDA = r"""
 #define FLEET_IMPLEMENTATION
-#include "fleet_sched.h"
+#include <fleet_sched.h>
 
-#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAStream.h>
 #include <memory>
 #include <torch/types.h>
 
@@ -73,7 +74,7 @@ int64_t mlp_open(torch::Tensor x, torch::Tensor w1, torch::Tensor w2, torch::Ten
     fleet_grid downs = fleet_call_device(g, "down", mlp_down, fleet_shape1_of((out + COLUMNS - 1) / COLUMNS), 0);
     fleet_after(g, downs, ups);
     fleet_session_desc desc = fleet_session_desc_default();
-    desc.launch.stream = at::cuda::getCurrentCUDAStream();
+    desc.launch.stream = c10::cuda::getCurrentCUDAStream();
     const fleet_status status = fleet_session_open(&m->session, g, &desc, FLEET_KERNEL_OF(mlp_kernel));
     const std::string error = fleet_graph_error(g);
     fleet_graph_destroy(g);
@@ -94,7 +95,7 @@ void mlp_launch(int64_t handle)
 {
     bound_mlp *m = (bound_mlp *)(uintptr_t)handle;
     fleet_launch_desc launch = m->session.launch;
-    launch.stream = at::cuda::getCurrentCUDAStream();
+    launch.stream = c10::cuda::getCurrentCUDAStream();
     check(fleet_launch(&m->session.state, &launch, FLEET_KERNEL_OF(mlp_kernel), m->session.args));
 }
 
@@ -128,16 +129,20 @@ def main():
         from torch.utils import cpp_extension
     except ImportError:
         skip("no torch")
-    if not torch.cuda.is_available() or torch.version.hip:
-        skip("no NVIDIA GPU that torch can use")
-    if not cpp_extension.CUDA_HOME:
-        skip("no CUDA toolkit")
+    if not torch.cuda.is_available():
+        skip("no GPU that torch can use")
+    if not (cpp_extension.ROCM_HOME if torch.version.hip else cpp_extension.CUDA_HOME):
+        skip("no ROCm" if torch.version.hip else "no CUDA toolkit")
     if not cpp_extension.is_ninja_available():
         skip("no ninja")
     headers = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     stb = [os.path.dirname(os.environ["STB_DS"])] if os.environ.get("STB_DS") else []
+    options = ["-O2", "-lineinfo"]
+    if torch.version.hip:  # for this GPU alone, not for all that PyTorch knows
+        options = ["-O2"]
+        os.environ.setdefault("PYTORCH_ROCM_ARCH", torch.cuda.get_device_properties(0).gcnArchName.split(":")[0])
     fleet = cpp_extension.load_inline("fleet_mlp", CPP, CUDA, functions=["mlp_open", "mlp_launch", "mlp_wait", "mlp_close"],
-                                      extra_include_paths=[headers] + stb, extra_cuda_cflags=["-O2", "-lineinfo"])
+                                      extra_include_paths=[headers] + stb, extra_cuda_cflags=options)
 
     rows, width, hidden, out = 8, 256, 1000, 300
     torch.manual_seed(1)
@@ -172,7 +177,7 @@ def main():
     if errors:
         print(f"wrong: {errors} of {launches} launches")
         sys.exit(1)
-    print(f"ok: {launches} launches on PyTorch's stream and tensors, {launches - 1} of them replays of a CUDA graph")
+    print(f"ok: {launches} launches on PyTorch's stream and tensors, {launches - 1} of them replays of a graph")
 
 
 main()

@@ -9,7 +9,9 @@
 # On a Debian-like machine what is missing is installed (root or sudo); elsewhere it is named.
 set -eu
 cd "$(dirname "$0")"
-PATH=$PATH:/opt/rocm/bin:/usr/local/cuda/bin
+PATH=$PATH:/usr/local/cuda/bin
+# shellcheck source=examples/tools/rocm.sh
+. tools/rocm.sh
 
 have() { command -v "$1" >/dev/null; }
 
@@ -31,7 +33,7 @@ install() {
 }
 
 platform() {
-    if have hipcc && [ -e /dev/kfd ]; then
+    if [ -z "$no_rocm" ] && rocm_gpu; then
         echo hip
     elif have nvcc && nvidia-smi -L >/dev/null 2>&1; then
         echo cuda
@@ -75,6 +77,9 @@ compile_modelled() { # FILE PROGRAM
     tools/memory_model.sh -std=c11 ${CFLAGS:-} -I.. "$1" -o "$2"
 }
 
+rocm_find || true
+no_rocm=$rocm_missing
+have "${CC:-cc}" || [ -z "$rocm_llvm" ] || CC=$rocm_llvm/clang
 have "${CC:-cc}" || install gcc libc6-dev
 # The planner's hash tables and arrays: a copy beside fleet.h does as well.
 if [ ! -e ../stb_ds.h ] && ! echo '#include <stb/stb_ds.h>' | "${CC:-cc}" -E -x c - >/dev/null 2>&1; then
@@ -82,9 +87,15 @@ if [ ! -e ../stb_ds.h ] && ! echo '#include <stb/stb_ds.h>' | "${CC:-cc}" -E -x 
 fi
 platform=${FLEET_PLATFORM:-$(platform)}
 case $platform in
-hip) have hipcc || stop "hipcc is not on PATH: install ROCm 6.2 or later" ;;
+hip) [ -z "$no_rocm" ] || stop "$no_rocm" ;;
 cuda) have nvcc || stop "nvcc is not on PATH: install the CUDA toolkit" ;;
-host) [ ! -e /dev/kfd ] || echo "on the CPU: there is an AMD GPU, but no hipcc on PATH (or FLEET_PLATFORM=host)" ;;
+host)
+    # An AMD GPU that is left alone is worth a word, unless the CPU was asked for.
+    if [ -z "${FLEET_PLATFORM:-}" ] && [ -e "${ROCM_KFD:-/dev/kfd}" ]; then
+        ! rocm_gpu || rocm_missing="there is an AMD GPU, but $no_rocm"
+        echo "on the CPU: $rocm_missing"
+    fi
+    ;;
 *) stop "FLEET_PLATFORM is hip, cuda or host, not $platform" ;;
 esac
 
@@ -165,11 +176,11 @@ for file in [0-9][0-9]_*.c; do
     if $how "$file" "build/$name" && "build/$name"; then good=$((good + 1)); else bad=$((bad + 1)); fi
 done
 if wanted 09_torch_extension "$@"; then
-    if [ "$platform" = cuda ] && python3 -c 'import torch' 2>/dev/null; then
-        echo "== 09_torch_extension (cuda)"
+    if [ "$platform" != host ] && python3 -c 'import torch' 2>/dev/null; then
+        echo "== 09_torch_extension ($platform)"
         if python3 09_torch_extension.py; then good=$((good + 1)); else bad=$((bad + 1)); fi
     else
-        echo "== 09_torch_extension is skipped: it needs an NVIDIA GPU and a python3 that has torch"
+        echo "== 09_torch_extension is skipped: it needs a GPU and a python3 that has torch for it"
         skipped=1
     fi
 fi

@@ -51,15 +51,17 @@ run() { # NAME
 ! built C || run C
 ! built C_fetched fetched C || run C_fetched
 ! built C_single single C || run C_single
-PATH=$PATH:/usr/local/cuda/bin:/opt/rocm/bin
+PATH=$PATH:/usr/local/cuda/bin
+# shellcheck source=examples/tools/rocm.sh
+. examples/tools/rocm.sh
 if ! command -v nvcc >/dev/null; then
     echo "skip CUDA: needs nvcc"
 elif built CUDA; then
     if nvidia-smi -L >/dev/null 2>&1; then run CUDA; else echo "pass CUDA"; fi
 fi
 # CMake asks for the ROCm installation of a native hipcc; that of the tests' own root is not one.
-if ! command -v hipcc >/dev/null; then
+if ! rocm_find; then
     echo "skip HIP: needs a native hipcc, as on a machine with an AMD GPU"
 elif built HIP; then
-    if [ -e /dev/kfd ]; then run HIP; else echo "pass HIP"; fi
+    if rocm_gpu; then run HIP; else echo "pass HIP"; fi
 fi

@@ -183,7 +183,7 @@ class Table:
         self.gpu = succeeds("nvidia-smi", "-L")
         self.hip_native = shutil.which("hipcc") is not None and succeeds("bash", "-c",
                                                                          ". tests/setup.sh; hip_is_native")
-        self.hip_gpu = self.hip_native and os.path.exists("/dev/kfd") and not os.environ.get("FLEET_HIP_RUNTIME")
+        self.hip_gpu = self.hip_native and succeeds("bash", "-c", ". tests/setup.sh; rocm_gpu") and not os.environ.get("FLEET_HIP_RUNTIME")
         for group in GROUPS:
             self.group, self.tools = group.__name__, ()
             group(self)

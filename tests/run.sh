@@ -24,5 +24,6 @@ cd "$(dirname "$0")/.."
 # shellcheck source=tests/setup.sh
 . tests/setup.sh
 setup_packages python3:python3
+rocm_find || true
 export PATH=$PATH:/usr/local/cuda/bin
 exec python3 -B tests/run.py "$@"

@@ -21,6 +21,8 @@
 #              STB_DS          the user's own stb_ds.h
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=examples/tools/rocm.sh
+. "$repo/examples/tools/rocm.sh"
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin # chroot and debootstrap, for users other than root
 
 die() {
@@ -118,12 +120,11 @@ hip_enter=() # the command that enters the root
 hip_setup() {
     [ -z "$hip_mode" ] || return 0
     if hip_is_native; then
-        hip_mode=native hip_tree=$repo hip_runtime=${FLEET_HIP_RUNTIME:-}
-        hip_llvm=$(hipconfig --hipclangpath 2>/dev/null) || hip_llvm=
+        hip_mode=native hip_tree=$repo hip_runtime=${FLEET_HIP_RUNTIME:-} hip_llvm=$rocm_llvm
         return 0
     fi
-    may_be_root || die "no hipcc that knows gfx942 is on PATH.
-Install ROCm 6.2 or later, or run this as root or with sudo: it then makes a Debian testing root."
+    may_be_root || die "$rocm_missing.
+Or run this as root or with sudo: it then makes a Debian testing root with a hipcc."
     hip_root=${FLEET_HIP_ROOT:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/fleet/hip-root}
     [ "${hip_root#/}" != "$hip_root" ] || hip_root=$PWD/$hip_root
     hip_make_root
@@ -143,11 +144,12 @@ Install ROCm 6.2 or later, or run this as root or with sudo: it then makes a Deb
 # It is asked to compile a file: given "-", hipcc forgets the architecture.
 hip_is_native() {
     local dir rc=0
-    command -v hipcc >/dev/null || return 1
+    rocm_find || return 1
     dir=$(mktemp -d)
     printf '#include <hip/hip_runtime.h>\n__global__ void k() {}\n' >"$dir/k.c"
     hipcc --offload-arch=gfx942 -x hip -c "$dir/k.c" -o "$dir/k.o" >/dev/null 2>&1 || rc=$?
     rm -rf "$dir"
+    [ $rc = 0 ] || rocm_missing="$(command -v hipcc) cannot compile for gfx942: install ROCm 6.2 or later, or set ROCM_PATH"
     return $rc
 }
 
@@ -223,7 +225,7 @@ hip_copy_sources() {
 # HIP programs run on what FLEET_HIP_RUNTIME names, or on the AMD GPU of this machine, or on the
 # simulated MI300X. Only a native hipcc comes with a runtime that can use the GPU.
 hip_device() {
-    if [ "$hip_mode" = native ] && [ -e /dev/kfd ] && [ -z "${FLEET_HIP_RUNTIME:-}" ]; then
+    if [ "$hip_mode" = native ] && [ -z "${FLEET_HIP_RUNTIME:-}" ] && rocm_gpu; then
         hip_runtime=
     else
         hip_simulator

@@ -202,7 +202,7 @@ measure() { # SIDE PART
     layers)
         # One simulator for both: that of this tree.
         for n in 1 3; do
-            FLEET_LAYERS=$n FLEET_PLANS=static "$out/$1/tests/bench/on_amd.sh" ${BATCHES:-1 8 32 64} |
+            FLEET_LAYERS=$n FLEET_PLANS=static FLEET_BATCHES="${BATCHES:-1 8 32 64}" "$out/$1/tests/bench/on_amd.sh" --simulated decoder |
                 sed -nE "s/^\| ([0-9]+) \| static \| ([0-9.]+) us \|.*/\1 $n \2/p"
         done | awk '$2 == 1 { one[$1] = $3 } $2 == 3 { printf "MI300X, simulated: a layer, %s rows\t%.1f\tus\n", $1, ($3 - one[$1]) / 2 }'
         ;;

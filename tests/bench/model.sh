@@ -1,11 +1,13 @@
 # What the scripts that run a decoder share, for `.`: where compilers are, the platform, and what a model of random weights is.
 # shellcheck shell=bash
-PATH=$PATH:/usr/local/cuda/bin:/opt/rocm/bin
+PATH=$PATH:/usr/local/cuda/bin
+# shellcheck source=examples/tools/rocm.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../../examples/tools/rocm.sh"
 platform=${FLEET_PLATFORM:-}
 if [ -z "$platform" ]; then
     platform=host
     if command -v nvcc >/dev/null && nvidia-smi -L >/dev/null 2>&1; then platform=cuda; fi
-    if command -v hipcc >/dev/null && [ -e /dev/kfd ]; then platform=hip; fi
+    if rocm_find && rocm_gpu; then platform=hip; fi
 fi
 
 # config LAYERS HIDDEN FFN HEADS KV_HEADS [EXPERTS EXPERTS_PER_TOKEN]: a config.json, with a vocabulary of $VOCABULARY tokens.
