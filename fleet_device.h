@@ -542,23 +542,22 @@ typedef struct fleet_view {
    fleet_quad) at an address of the same alignment in device memory, which may hold any type.
 
      function              for                     gfx942, gfx950  gfx90a   NVIDIA                     CPU
-     fleet_load_streaming  weights: once per step  sc1 nt          glc slc  ld no_allocate,evict_first  plain
+     fleet_load_streaming  weights: once per step  nt              glc slc  ld no_allocate,evict_first  plain
      fleet_store_nt        results: read once      nt              glc slc  st.cs                      plain
      fleet_load_coherent   words that change       sc1             glc      ld.relaxed.gpu             relaxed atomic
 
    Streaming: the line stays in the L2 for the other workers of the chiplet that read it at about the same time, and is
-   the first to be evicted; the L1 does not keep it. For data that this launch writes, it is no better than a plain load.
+   the first to be evicted. For data that this launch writes, it is no better than a plain load.
    Coherent: neither an L1 nor an L2 copy of data that another chiplet wrote answers the load (LLVM's AMDGPU memory model:
    a monotonic load of agent scope; PTX: a strong load of gpu scope). It orders nothing: only a wait tells that the data
    has been written. After a wait plain loads are right as well, since its acquire drops stale copies; coherent loads
    are for words that change while the task runs. 16 bytes are read in parts, each of them atomic.
    Stores are ordered like plain stores: notify publishes them.
 
-   On gfx942 and gfx950 fleet_load_streaming4/8/16 wait for their own load, so a wave has one of them in flight. Where few
-   waves run, bandwidth needs more, in one of two ways:
-     fleet_load_streaming64  four quads with one wait: quads[i] = sixteen bytes at `at` + i * stride_bytes
-     fleet_view              a base address, the same in all lanes of a wave, and an offset in bytes per lane, below
-                             4 GB; the compiler counts these loads like plain ones, and waits where it must */
+   Where few waves run, bandwidth needs several loads in flight: the compiler counts them like plain ones, and waits where it
+   must. Two help it to:
+     fleet_load_streaming64  four quads: quads[i] = sixteen bytes at `at` + i * stride_bytes
+     fleet_view              a base address, the same in all lanes of a wave, and an offset in bytes per lane, below 4 GB */
 FLEET_DEVICE uint32_t fleet_load_streaming4(const void *at);
 FLEET_DEVICE uint64_t fleet_load_streaming8(const void *at);
 FLEET_DEVICE fleet_quad fleet_load_streaming16(const void *at);
@@ -1095,7 +1094,6 @@ FLEET_DEVICE void fleeti_spin_acquire(void);
 FLEET_DEVICE void fleeti_post_order(void);
 
 /* FLEETI_OWN_VIEWS: many loads in flight. Default: fleet_load_streaming
-     fleet_load_streaming64
      fleet_view_load_streaming4
      fleet_view_load_streaming8
      fleet_view_load_streaming16 */
@@ -1469,56 +1467,18 @@ FLEET_DEVICE fleet_quad fleeti_quad_of(fleeti_vector v)
     return quad;
 }
 
-/* There is no builtin for sc1 nt with an address per lane. The wait is part of the same assembly, since the compiler
-   does not count such a load, and could use or move its result too early. On gfx90a the builtin means glc slc. */
-#if defined(FLEETI_GFX_CHIPLETS)
-#define FLEETI_LOAD_STREAMING(v, at, width)                                                        \
-    __asm__ volatile("global_load_" width " %0, %1, off sc1 nt\n\ts_waitcnt vmcnt(0)"              \
-                     : "=&v"(v)                                                                    \
-                     : "v"(at)                                                                     \
-                     : "memory")
-#else
-#define FLEETI_LOAD_STREAMING(v, at, width)                                                        \
-    (v) = __builtin_nontemporal_load(FLEETI_AT(const __typeof__(v), at))
-#endif
+/* gfx942 and gfx950: nt, gfx90a: glc slc. */
 FLEET_DEVICE uint32_t fleet_load_streaming4(const void *at)
 {
-    fleeti_any4 v;
-    FLEETI_LOAD_STREAMING(v, at, "dword");
-    return v;
+    return __builtin_nontemporal_load(FLEETI_AT(const fleeti_any4, at));
 }
 FLEET_DEVICE uint64_t fleet_load_streaming8(const void *at)
 {
-    fleeti_any8 v;
-    FLEETI_LOAD_STREAMING(v, at, "dwordx2");
-    return v;
+    return __builtin_nontemporal_load(FLEETI_AT(const fleeti_any8, at));
 }
 FLEET_DEVICE fleet_quad fleet_load_streaming16(const void *at)
 {
-    fleeti_vector v;
-    FLEETI_LOAD_STREAMING(v, at, "dwordx4");
-    return fleeti_quad_of(v);
-}
-FLEET_DEVICE void fleet_load_streaming64(fleet_quad quads[4], const void *at, size_t stride_bytes)
-{
-#if defined(FLEETI_GFX_CHIPLETS)
-    const char *from = (const char *)at;
-    fleeti_vector a, b, c, d;
-    __asm__ volatile("global_load_dwordx4 %0, %4, off sc1 nt\n\t"
-                     "global_load_dwordx4 %1, %5, off sc1 nt\n\t"
-                     "global_load_dwordx4 %2, %6, off sc1 nt\n\t"
-                     "global_load_dwordx4 %3, %7, off sc1 nt\n\t"
-                     "s_waitcnt vmcnt(0)"
-                     : "=&v"(a), "=&v"(b), "=&v"(c), "=&v"(d)
-                     : "v"(from), "v"(from + stride_bytes), "v"(from + 2 * stride_bytes),
-                       "v"(from + 3 * stride_bytes)
-                     : "memory");
-    quads[0] = fleeti_quad_of(a), quads[1] = fleeti_quad_of(b);
-    quads[2] = fleeti_quad_of(c), quads[3] = fleeti_quad_of(d);
-#else
-    for (uint32_t i = 0; i < 4; i++)
-        quads[i] = fleet_load_streaming16((const char *)at + i * stride_bytes);
-#endif
+    return fleeti_quad_of(__builtin_nontemporal_load(FLEETI_AT(const fleeti_vector, at)));
 }
 
 FLEET_DEVICE void fleet_store_nt4(void *at, uint32_t value)
@@ -1546,8 +1506,15 @@ FLEET_DEVICE uint64_t fleet_load_coherent8(const void *at)
                              __HIP_MEMORY_SCOPE_AGENT);
 }
 
-/* Buffer instructions take one address for the wave and an offset per lane; their builtin takes the policy: bit 1 is
-   nt, bit 4 is sc1 (LLVM, CPol). The compiler counts these loads, so many can be in flight. */
+/* The policy of what streams through a view or to LDS: nt, or with 1 here sc1 nt. A line must stay in the L2 for workers of
+   the chiplet that read it too. nt does that. By the ISA's tables (and in tests/amdsim) sc1 reads past the L2 of a device that
+   has several; FLEET's authors have counted L2 hits with it. No load needs it, since weights do not change during a launch.
+   tests/bench/on_amd.sh decides for weights that are read once: 1 only where own.sc1_nt beats own.nt, and chiplet.sc1_nt is no
+   worse than chiplet.nt. */
+#define FLEETI_STREAMING_SC1 0
+
+/* Buffer instructions take one address for the wave and an offset per lane; their builtin takes the policy: bit 1 is nt, bit 4
+   is sc1 (LLVM, CPol). Compilers before LLVM 19 (ROCm 6.2) have no such builtin, and load from global memory, by nt. */
 #if defined(FLEETI_GFX_CHIPLETS)
 #if __has_builtin(__builtin_amdgcn_raw_buffer_load_b128)
 #define FLEETI_BUFFER_LOADS 1
@@ -1557,12 +1524,12 @@ FLEET_DEVICE uint64_t fleet_load_coherent8(const void *at)
 #define FLEETI_BUFFER_AT(at)                                                                       \
     __builtin_amdgcn_make_buffer_rsrc((void *)(uintptr_t)(at), 0, -1, 0x00027000)
 #define FLEETI_BUFFER(view) FLEETI_BUFFER_AT((view).base)
-#define FLEETI_SC1_NT (1 << 4 | 1 << 1)
+#define FLEETI_STREAMING_BITS (FLEETI_STREAMING_SC1 << 4 | 1 << 1)
 FLEET_DEVICE uint32_t fleet_view_load_streaming4(fleet_view view, uint32_t offset_bytes)
 {
 #if defined(FLEETI_BUFFER_LOADS)
     return __builtin_amdgcn_raw_buffer_load_b32(FLEETI_BUFFER(view), (int)offset_bytes, 0,
-                                                FLEETI_SC1_NT);
+                                                FLEETI_STREAMING_BITS);
 #else
     return fleet_load_streaming4((const char *)view.base + offset_bytes);
 #endif
@@ -1572,7 +1539,7 @@ FLEET_DEVICE uint64_t fleet_view_load_streaming8(fleet_view view, uint32_t offse
 #if defined(FLEETI_BUFFER_LOADS)
     typedef uint32_t two __attribute__((ext_vector_type(2)));
     const two v = __builtin_amdgcn_raw_buffer_load_b64(FLEETI_BUFFER(view), (int)offset_bytes, 0,
-                                                       FLEETI_SC1_NT);
+                                                       FLEETI_STREAMING_BITS);
     return (uint64_t)v.y << 32 | v.x;
 #else
     return fleet_load_streaming8((const char *)view.base + offset_bytes);
@@ -1582,7 +1549,7 @@ FLEET_DEVICE fleet_quad fleet_view_load_streaming16(fleet_view view, uint32_t of
 {
 #if defined(FLEETI_BUFFER_LOADS)
     return fleeti_quad_of(__builtin_amdgcn_raw_buffer_load_b128(
-        FLEETI_BUFFER(view), (int)offset_bytes, 0, FLEETI_SC1_NT));
+        FLEETI_BUFFER(view), (int)offset_bytes, 0, FLEETI_STREAMING_BITS));
 #else
     return fleet_load_streaming16((const char *)view.base + offset_bytes);
 #endif
@@ -1775,7 +1742,11 @@ FLEET_DEVICE void fleeti_task_barrier(fleeti_thread self)
 #define FLEETI_LANE_POLICY " glc slc lds"
 #define FLEETI_LANE_SOURCE(from) FLEETI_BUFFER_AT(FLEETI_SCALAR64((uintptr_t)(from)))
 #else
+#if FLEETI_STREAMING_SC1
 #define FLEETI_LANE_POLICY " sc1 nt"
+#else
+#define FLEETI_LANE_POLICY " nt"
+#endif
 #define FLEETI_LANE_SOURCE(from) FLEETI_SCALAR64((uintptr_t)(from))
 #endif
 /* No wait states are inserted before inline assembly: five after a vector instruction that wrote a scalar operand, one after a
@@ -3280,12 +3251,13 @@ FLEET_DEVICE void fleeti_spin_acquire(void) {}
 FLEET_DEVICE void fleeti_post_order(void) {}
 #endif
 
-#if !defined(FLEETI_OWN_VIEWS)
 FLEET_DEVICE void fleet_load_streaming64(fleet_quad quads[4], const void *at, size_t stride_bytes)
 {
     for (uint32_t i = 0; i < 4; i++)
         quads[i] = fleet_load_streaming16((const char *)at + i * stride_bytes);
 }
+
+#if !defined(FLEETI_OWN_VIEWS)
 FLEET_DEVICE uint32_t fleet_view_load_streaming4(fleet_view view, uint32_t offset_bytes)
 {
     return fleet_load_streaming4((const char *)view.base + offset_bytes);
