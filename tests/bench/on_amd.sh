@@ -265,7 +265,7 @@ part_suite() {
 part_chip() {
     local section
     needs timed || return 0
-    for section in launches latency streaming l2 compute instructions flags barriers queues; do
+    for section in launches latency read policies grid l2 compute instructions flags barriers queues; do
         run 120 "$section" "${timed[@]}" "$work/timed" $section || failed "$section"
     done
 }

@@ -171,11 +171,16 @@ STREAM_POLICY(stream_plain, "")
 STREAM_POLICY(stream_nt, " nt")
 STREAM_POLICY(stream_sc1, " sc1")
 STREAM_POLICY(stream_sc1_nt, " sc1 nt")
-static void streaming() {
-  const size_t gb = 1ull << 30, part = 192ull << 20;
-  Dev<unsigned> o(16);
+static const size_t kGb = 1ull << 30;
+struct Gigabyte {
   u4* p;
-  OK(hipMalloc((void**)&p, gb));
+  Gigabyte() { OK(hipMalloc((void**)&p, kGb)); }
+  ~Gigabyte() { (void)hipFree(p); }
+};
+static void grid() {
+  const size_t part = 192ull << 20;
+  Gigabyte g;
+  Dev<unsigned> o(16);
   printf("reading HBM, TB/s, by waves per CU (down) and 16-byte loads in flight per lane (across)\n%8s", "");
   const int us[] = {1, 2, 4, 8, 16};
   for (int u : us) printf("%8d", u);
@@ -184,38 +189,42 @@ static void streaming() {
   for (int w : {4, 16, 32}) {
     printf("%8d", w);
     for (int u : us) {
-      printf("%8.2f", stream_tbs(p + (at++ % 5) * (part / 16), part, g_cus * w / 4, u, o));
+      printf("%8.2f", stream_tbs(g.p + (at++ % 5) * (part / 16), part, g_cus * w / 4, u, o));
       fflush(stdout);
     }
     printf("\n");
   }
-  figure("read.hbm", stream_tbs(p, gb, g_cus * 4, 8, o), "TB/s", "1 GB, 16 waves per CU, 8 loads each");
-  stream_tbs(p, 96 << 20, g_cus * 4, 8, o);
-  figure("read.mall", stream_tbs(p, 96 << 20, g_cus * 4, 8, o), "TB/s", "96 MB again, from the Infinity Cache");
+}
+static void read() {
+  Gigabyte g;
+  Dev<unsigned> o(16);
+  figure("read.hbm", stream_tbs(g.p, kGb, g_cus * 4, 8, o), "TB/s", "1 GB, 16 waves per CU, 8 loads each");
+  stream_tbs(g.p, 96 << 20, g_cus * 4, 8, o);
+  figure("read.mall", stream_tbs(g.p, 96 << 20, g_cus * 4, 8, o), "TB/s", "96 MB again, from the Infinity Cache");
+}
+static void policies() {
+  Gigabyte g;
+  Dev<unsigned> o(16);
   struct {
     const char* name;
     void (*kernel)(const u4*, size_t, int, unsigned*);
-  } policies[] = {{"plain", stream_plain}, {"nt", stream_nt}, {"sc1", stream_sc1}, {"sc1_nt", stream_sc1_nt}};
+  } all[] = {{"plain", stream_plain}, {"nt", stream_nt}, {"sc1", stream_sc1}, {"sc1_nt", stream_sc1_nt}};
   // By turns in one half and in the other, so that the Infinity Cache has none of what is read.
   const size_t own = 512ull << 20, shared = 8ull << 20;
-  for (auto& k : policies) {
-    const int groups = g_cus;
-    double us = time_us([&] { k.kernel<<<groups, 256>>>(p + (1 - (&k - policies) % 2) * (own / 16), own / 16, 1, o); });
-    figure(std::string("own.") + k.name, own / us * 1e-6, "TB/s", "each workgroup reads words of its own, by cache policy");
+  for (int n = 0; n < 4; n++) {
+    double us = time_us([&] { all[n].kernel<<<g_cus, 256>>>(g.p + n % 2 * (own / 16), own / 16, 1, o); });
+    figure(std::string("own.") + all[n].name, own / us * 1e-6, "TB/s", "each workgroup reads words of its own, by cache policy");
   }
-  for (auto& k : policies) {
-    const int n = (int)(&k - policies);
-    double us = time_us([&] { k.kernel<<<g_cus, 256>>>(p + n * (shared * 2 / 16), shared / 16, g_cus / 8, o); });
-    figure(std::string("chiplet.") + k.name, shared / 8.0 * g_cus / us * 1e-6, "TB/s",
+  for (int n = 0; n < 4; n++) {
+    double us = time_us([&] { all[n].kernel<<<g_cus, 256>>>(g.p + n * (shared * 2 / 16), shared / 16, g_cus / 8, o); });
+    figure(std::string("chiplet.") + all[n].name, shared / 8.0 * g_cus / us * 1e-6, "TB/s",
            "all of a chiplet read the same 1 MB: far above read.hbm, or not shared");
   }
-  for (auto& k : policies) {
-    const int n = (int)(&k - policies);
-    double us = time_us([&] { k.kernel<<<g_cus, 256>>>(p + (n * 2 + 8) * (shared * 2 / 16), shared / 16, 0, o); });
-    figure(std::string("device.") + k.name, (double)shared * g_cus / us * 1e-6, "TB/s",
+  for (int n = 0; n < 4; n++) {
+    double us = time_us([&] { all[n].kernel<<<g_cus, 256>>>(g.p + (n * 2 + 8) * (shared * 2 / 16), shared / 16, 0, o); });
+    figure(std::string("device.") + all[n].name, (double)shared * g_cus / us * 1e-6, "TB/s",
            "all workgroups of all chiplets read the same 8 MB");
   }
-  OK(hipFree(p));
 }
 
 // Every workgroup reads the same 1 MB, several times.
@@ -480,12 +489,15 @@ static void flags() {
     return o.get()[0] * 10.0 / n / 2;
   };
   figure("handover.same", play(pingpong<false, 1>, same, spread.p), "ns", "a counter, two workgroups of one XCD, no fence");
-  figure("handover.across", play(pingpong<false, 1>, other, spread.p), "ns", "a counter, two workgroups of two XCDs, no fence");
-  figure("handover.released", play(pingpong<true, 8>, other, spread.p), "ns", "the same with a release, s_sleep 8");
-  std::vector<unsigned> homes;
-  for (int k = 0; k < 32; k++) homes.push_back((unsigned)play(pingpong<false, 1>, other, spread.p + k * step));
-  figure("handover.near", percentile(homes, 5), "ns", "across XCDs, 5th percentile of 32 lines");
-  figure("handover.far", percentile(homes, 95), "ns", "across XCDs, 95th percentile of 32 lines");
+  std::vector<unsigned> homes, released;
+  for (int k = 0; k < 16; k++) {
+    homes.push_back((unsigned)play(pingpong<false, 1>, other, spread.p + k * step));
+    released.push_back((unsigned)play(pingpong<true, 8>, other, spread.p + k * step));
+  }
+  figure("handover.across", percentile(homes, 50), "ns", "a counter, two workgroups of two XCDs, no fence; median of 16 lines");
+  figure("handover.released", percentile(released, 50), "ns", "the same with a release, s_sleep 8");
+  figure("handover.near", percentile(homes, 0), "ns", "across XCDs, no fence, the line whose home is nearest");
+  figure("handover.far", percentile(homes, 100), "ns", "across XCDs, no fence, the line whose home is farthest");
   Dev<int> payload(64), flag(256);
   OK(hipMemset(o.p, 0, 16));
   flag_payload<<<g_cus, 64>>>(flag, payload, 0, other, n, o);
@@ -730,8 +742,10 @@ int main(int argc, char** argv) {
   struct {
     const char* name;
     void (*run)();
-  } all[] = {{"map", map},         {"launches", launches},         {"latency", latency}, {"streaming", streaming}, {"l2", l2_read},
-             {"compute", compute}, {"instructions", instructions}, {"flags", flags},     {"barriers", barriers},   {"queues", queues},
+  } all[] = {{"map", map},     {"launches", launches}, {"latency", latency},
+             {"grid", grid},   {"read", read},         {"policies", policies},
+             {"l2", l2_read},  {"compute", compute},   {"instructions", instructions},
+             {"flags", flags}, {"barriers", barriers}, {"queues", queues},
              {"host", host}};
   hipDeviceProp_t p;
   OK(hipGetDeviceProperties(&p, 0));
