@@ -39,6 +39,7 @@ enum Stall : u8 {
   kStSmem,       // s_waitcnt: scalar load
   kStBarrier,
   kStSleep,
+  kStFetch,  // instruction cache
   kStCount
 };
 
@@ -55,6 +56,8 @@ struct WaveTiming {
   u32 stamp = 0;    // of its entry in the scheduler's heap
   int atomics = 0;  // issued, not yet acted on memory
   double atomics_until = 0;
+  double late = 0;        // when the atomic issued last acts, from then on
+  u64 code_line = ~0ull;  // of the instruction fetched last
   u32 id = 0;
   double stall[kStCount] = {};
 };

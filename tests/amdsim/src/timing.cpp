@@ -9,8 +9,9 @@ TimingConstants g_tc;
 double g_sim_now = 0;
 
 static const char* const kStallNames[kStCount] = {
-    "issue",        "vector ALU busy",  "matrix unit busy", "address unit", "wait: load",        "wait: coherent load", "wait: store",
-    "wait: atomic", "wait: write-back", "buffer_inv",       "wait: LDS",    "wait: scalar load", "s_barrier",           "s_sleep"};
+    "issue",       "vector ALU busy", "matrix unit busy", "address unit", "wait: load", "wait: coherent load",
+    "wait: store", "wait: atomic",    "wait: write-back", "buffer_inv",   "wait: LDS",  "wait: scalar load",
+    "s_barrier",   "s_sleep",         "instruction fetch"};
 
 // ---------------------------------------------------------------- tags
 // Set associative, least recently used. The number of the line and an epoch
@@ -107,10 +108,12 @@ struct XcdTime {
 struct LineServer {
   u64 line = ~0ull;
   double free = 0;
+  int owner = -1;  // the XCD that alone has changed or read it coherently since another one has
 };
 }  // namespace
 
 static std::vector<CuTime> g_cus;
+static std::vector<Tags> g_code;  // instruction caches, each of two CUs
 static std::vector<XcdTime> g_xcds;
 static Tags g_mall;
 static double g_mall_free[128], g_hbm_free[128];
@@ -154,6 +157,7 @@ void timing_init() {
   g_timed = true;
   g_cus.resize((size_t)c.xcds * c.cus);
   g_xcds.resize(c.xcds);
+  g_code.resize((size_t)c.xcds * ((c.cus + 1) / 2));
   for (XcdTime& x : g_xcds) x.l2.init((u64)c.l2_kb * 1024, 128, 16);
   g_mall.init(256ull << 20, 128, 16);
   g_line.resize(kLineServers);
@@ -230,6 +234,24 @@ static void charge(Wave& w, const Inst& in, Stall cause, double until) {
 static void spend(Wave& w, double cycles) {
   w.tm.stall[kStIssue] += cycles;
   w.tm.t += cycles;
+}
+
+void timing_fetch(Wave& w) {
+  constexpr u64 kLine = (1ull << 44) - 1;
+  const u64 line = w.pc >> 7 & kLine;
+  if (line == w.tm.code_line || g_tc.icache_kb <= 0) return;
+  w.tm.code_line = line;
+  Tags& c = g_code[(size_t)w.wg->xcd * ((config().cus + 1) / 2) + w.wg->cu / 2];
+  if (!c.ok()) c.init((u64)g_tc.icache_kb << 10, 128, 8);
+  const i64 i = c.find(line);
+  double there = w.tm.t + g_tc.icache_miss;
+  u64 lost;
+  if (i >= 0) there = c.ready[i];
+  else c.put(line, there, &lost);
+  if (there > w.tm.t) {
+    w.tm.stall[kStFetch] += there - w.tm.t;
+    w.tm.t = there;
+  }
 }
 
 void timing_alu(Wave& w, Inst& in) {
@@ -312,10 +334,15 @@ static inline u64 mix(u64 x) {
   x *= 0x9E3779B97F4A7C15ull;
   return x ^ (x >> 32);
 }
-// 256-byte interleave over the channels of an L2; slices of the memory-side
-// cache and HBM channels are one to one.
+// 256-byte interleave over the channels of an L2 and of a stack of HBM, 4 KB over the stacks. Slices of the memory-side cache
+// and HBM channels are one to one; those of two stacks are at one IO die, as two XCDs are.
 static inline u32 l2_channel(u64 line) { return (u32)(mix(line >> 1) >> 20) & 15; }
-static inline u32 slice_of(u64 line) { return (u32)(mix(line >> 1) >> 40) & 127; }
+static inline u32 slice_of(u64 line) { return ((u32)(mix(line >> 5) >> 33) & 7) << 4 | ((u32)(mix(line >> 1) >> 40) & 15); }
+// How much longer than the mean the way to a slice is; the four IO dies form a square.
+static double way(int xcd, u32 slice) {
+  if (config().xcds != 8) return 0;
+  return g_tc.iod_hop * (__builtin_popcount((xcd >> 1) ^ (slice >> 5)) - 1);
+}
 
 static inline double serve(double& free, double at, double cost) {
   const double s = std::max(free, at);
@@ -345,12 +372,17 @@ static void mall_put(u64 line, double start, double ready, bool dirty, XcdTime& 
 enum class Mem { Read, Write, Coherent, Atomic };
 static double memory(XcdTime& x, u64 line, double t, Mem kind, int ops, bool host) {
   const bool coherent = kind == Mem::Coherent || kind == Mem::Atomic;
-  const double hop = ((coherent ? g_tc.coherent : g_tc.mall_hit) - g_tc.l2_hit) / 2;
   const u32 ch = l2_channel(line), sl = slice_of(line);
+  const int xcd = (int)(&x - g_xcds.data());
+  const double hop = ((coherent ? g_tc.coherent : g_tc.mall_hit) - g_tc.l2_hit + way(xcd, sl)) / 2;
   const double e = serve(x.fabric[ch], t, g_tc.fabric_line);
   if (host) return e + 2 * hop + g_tc.host_memory;
   double m = serve(g_mall_free[sl], e + hop, g_tc.mall_line);
-  if (coherent) m = serve(line_server(line).free, m, kind == Mem::Atomic ? g_tc.line_atomic + (ops - 1) : g_tc.line_load);
+  if (coherent) {
+    LineServer& l = line_server(line);
+    m = serve(l.free, m, kind == Mem::Atomic ? g_tc.line_atomic + (ops - 1) : g_tc.line_load);
+    if (kind == Mem::Atomic || l.owner != xcd) l.owner = kind == Mem::Atomic ? xcd : -1;
+  }
   const i64 j = g_mall.find(line);
   if (kind == Mem::Write) {
     x.c.mall_wr += 128;
@@ -466,13 +498,18 @@ void timing_vmem(Wave& w, const Inst& in, const u64* addr, u64 mask) {
   if (!m.store && !m.atomic && !in.sc1 && !c.l1.ok()) c.l1.init(32 * 1024, 128, 64);
   u32 missed = 0;
   const double leg = g_tc.l2_hit / 2;
+  w.tm.late = g_tc.owned / 2;
   for (int i = 0; i < n; i++) {
     const u64 line = lines[i].line;
     // Lanes that read the same bytes are served together; a line has 128 of them.
     at += std::max(1.0, std::min(lines[i].bytes, 128u) / g_tc.ta_bytes);
     double r;
-    if (m.atomic) {
+    if (m.atomic && !host && line_server(line).owner == (int)(&x - g_xcds.data())) {
       x.c.atomics++;
+      r = serve(line_server(line).free, at, g_tc.line_owned + (lines[i].ops - 1)) + g_tc.owned;
+    } else if (m.atomic) {
+      x.c.atomics++;
+      w.tm.late = g_tc.atomic_late;
       const double s = serve(x.l2_free[l2_channel(line)], at + leg, g_tc.l2_line);
       r = memory(x, line, s, Mem::Atomic, (int)lines[i].ops, host) + leg;
     } else if (m.store) {
@@ -503,6 +540,8 @@ void timing_vmem(Wave& w, const Inst& in, const u64* addr, u64 mask) {
     c.byte_cycles += missed * (done - w.tm.t);
     c.flight.add(w.tm.t, done, missed);
   }
+  // It has acted when its wave goes on: near memory may answer sooner than others' atomics act.
+  w.tm.late = std::min(w.tm.late, done - w.tm.t - 2 * g_tc.issue);
   vm_push(w, in, done, kind);
   spend(w, g_tc.issue);
 }
@@ -653,6 +692,9 @@ void timing_launch_start(Launch* L) {
   L->sim_start = g_sim_now + (L->cooperative ? g_tc.launch_coop_us : g_tc.launch_us) * g_tc.clock_mhz;
   L->sim_end = L->sim_start;
   for (XcdTime& x : g_xcds) invalidate_l2(x);
+  // Between launches a device has the time to write back what its memory-side cache holds: what a kernel that filled buffers has
+  // left is no affair of the next one.
+  std::fill(g_mall.dirty.begin(), g_mall.dirty.end(), 0);
   for (CuTime& c : g_cus) {
     c.l1.epoch++;
     c.k.epoch++;
