@@ -589,7 +589,8 @@ FLEET_API void fleeti_event_scope(fleet_graph *g, fleet_etensor event, fleet_sco
 /* Declares that something outside the kernel takes part in an event. roles: FLEET_EXTERNAL_NOTIFIES (it adds
    `notifies` arrivals to each element in each step), FLEET_EXTERNAL_WAITS (it waits for it), or both. scope:
    FLEET_SCOPE_DEVICE for kernels and copies on this device; FLEET_SCOPE_SYSTEM for the host and other devices: the
-   counters are then in host memory that the device can access. */
+   counters are then in host memory that the device can access. In a DYNAMIC plan the grids that wait for external
+   notifies are STATIC: their workers wait for them. */
 #define FLEET_EXTERNAL_NOTIFIES 1u
 #define FLEET_EXTERNAL_WAITS 2u
 FLEET_API void fleeti_event_external(fleet_graph *g, fleet_etensor event, uint32_t roles,
@@ -3479,11 +3480,14 @@ static fleet_status fleeti_check_growth(fleeti_build *b, const fleeti_grid_def *
     return FLEET_OK;
 }
 
-/* An unfused plan is always STATIC, so that any graph can have one. */
-static fleet_status fleeti_bind_schedule(fleeti_build *b, fleeti_bound_grid *grid)
+/* An unfused plan is always STATIC, so that any graph can have one. An external event makes no task
+   ready: in a DYNAMIC plan a grid that waits for one is STATIC, too. */
+static fleet_status fleeti_bind_schedule(fleeti_build *b, fleeti_bound_grid *grid, uint32_t outside)
 {
     const fleeti_grid_def *def = grid->def;
     grid->schedule = b->desc->schedule;
+    if (outside && !def->scheduled && grid->schedule == FLEET_SCHEDULE_DYNAMIC)
+        grid->schedule = FLEET_SCHEDULE_STATIC;
     if (b->unfused || !def->scheduled || def->schedule == grid->schedule) return FLEET_OK;
     if (grid->schedule == FLEET_SCHEDULE_CHIPLET)
         return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, def->site,
@@ -3555,7 +3559,7 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
                                                 grid->extent, &grid->count);
         if (status == FLEET_OK) status = fleeti_check_growth(b, def);
         grid->def = def;
-        if (status == FLEET_OK) status = fleeti_bind_schedule(b, grid);
+        if (status == FLEET_OK) status = fleeti_bind_schedule(b, grid, b->inputs[i].outside);
         if (status != FLEET_OK) return status;
         grid->rank = def->shape.rank;
         grid->first = (uint32_t)tasks;
@@ -4971,7 +4975,8 @@ static fleet_status fleeti_check_external(fleeti_build *b)
             if (def->outside & FLEET_EXTERNAL_NOTIFIES)
                 return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, def->site,
                                      "event tensor %s: an external notify makes no task ready: "
-                                     "give grid %s, which waits for it, the schedule STATIC",
+                                     "grid %s, which waits for it, cannot have the schedule "
+                                     "DYNAMIC (fleet_grid_schedule)",
                                      def->name, grid->def->name);
         }
     }

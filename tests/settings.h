@@ -161,16 +161,6 @@ static inline void setting_mix(const setting *s, fleet_graph *g, fleet_grid grid
     if (s->mixed >> i % 32 & 1) fleet_grid_schedule(g, grid, FLEET_SCHEDULE_DYNAMIC);
 }
 
-/* Grids that wait for the outside cannot be DYNAMIC: for that schedule a mixture in which only those of `mixed` are. */
-static inline setting setting_for_outside(const setting *s, uint32_t mixed)
-{
-    setting other = *s;
-    if (s->schedule != FLEET_SCHEDULE_DYNAMIC) return other;
-    other.schedule = FLEET_SCHEDULE_STATIC;
-    other.mixed = mixed;
-    return other;
-}
-
 /* Splits the setting's chiplets into those of two pools; 0: the device has one that cannot be shared. A single virtual
    chiplet becomes one for each pool. */
 static inline int setting_pools(const setting *s, setting pools[2])

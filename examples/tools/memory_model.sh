@@ -5,7 +5,7 @@
 #   examples/tools/memory_model.sh ARGUMENTS... -o PROGRAM
 #   examples/tools/memory_model.sh -c ARGUMENTS... -o OBJECT.o     a part of a program, linked when it is among ARGUMENTS
 #
-# ARGUMENTS are for the compiler, gcc or $CC, and one source or several (.c, .cc, .cpp), each of which it compiles by itself. clang needs one more: -mllvm -tsan-instrument-read-before-write=1. A
+# ARGUMENTS are for the compiler, gcc or $CC, and one source or several (.c, .cc, .cpp, or - with -x), each of which it compiles by itself. clang needs one more: -mllvm -tsan-instrument-read-before-write=1. A
 # memory_model.o among them is the model itself, compiled before.
 set -eu
 tools=$(cd "$(dirname "$0")" && pwd)
@@ -13,6 +13,7 @@ output=${*: -1} objects=() sources=() arguments=() model= value=
 for word in "${@:1:$#-2}"; do
     case $word in
     *.c | *.cc | *.cpp) if [ -n "$value" ]; then arguments+=("$word"); else sources+=("$word"); fi ;;
+    -) sources+=("$word") ;;
     */memory_model.o) model=$word ;;
     *.o) objects+=("$word") ;;
     *) arguments+=("$word") ;;

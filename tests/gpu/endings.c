@@ -299,7 +299,7 @@ static fleet_graph *random_graph(const setting *s, fleet_session_desc *d, uint64
         setting_mix(s, g, grids[i], i);
         if (i && draw(seed, 2)) fleet_after(g, grids[i], grids[draw(seed, i)]);
     }
-    *owed = draw(seed, 8) == 0 && s->schedule != FLEET_SCHEDULE_DYNAMIC && !s->mixed;
+    *owed = draw(seed, 8) == 0 && !s->mixed;
     if (*owed) {
         const fleet_etensor e = fleet_event_tensor(g, "owed", fleet_shape0(), FLEET_COUNT_DERIVED);
         fleet_event_external(g, e, FLEET_EXTERNAL_NOTIFIES, 1, FLEET_SCOPE_DEVICE);
@@ -395,24 +395,23 @@ static int both_endings(test_run *t, const setting *s, stand *o, fleet_status la
 
 /* An event to which the host does not arrive: the tasks that wait for it, and all others, which wait for the end of the
    step, for a task or for a mailbox; with `finish` also the ends of queues. */
-static void run_owed(test_run *t, const setting *s_, void *tile_)
+static void run_owed(test_run *t, const setting *s, void *tile_)
 {
     const uint32_t tile = *(const uint32_t *)tile_;
-    const setting s = setting_for_outside(s_, 1u << 1);
-    fleet_session_desc d = desc_of(&s);
+    fleet_session_desc d = desc_of(s);
     fleet_graph *g = fleet_graph_create(NULL);
     const fleet_etensor owed = fleet_event_tensor(g, "owed", fleet_shape0(), FLEET_COUNT_DERIVED);
     const fleet_grid waits = fleet_call_device(g, "waits", tile, fleet_shape1_of(2), 0);
     const fleet_grid others = fleet_call_device(g, "others", job_take, fleet_shape1_of(5), 0);
     stand o;
-    setting_mix(&s, g, waits, 0);
-    setting_mix(&s, g, others, 1);
+    setting_mix(s, g, waits, 0);
+    setting_mix(s, g, others, 1);
     fleet_event_external(g, owed, FLEET_EXTERNAL_NOTIFIES, 1, FLEET_SCOPE_DEVICE);
     fleet_in_edge(g, waits, owed, "i->");
     d.launch.steps = 3;
     d.launch.finish = 1;
-    if (!stand_open(t, &o, &s, g, &d)) return;
-    (void)both_endings(t, &s, &o, FLEET_ERROR_TIMEOUT);
+    if (!stand_open(t, &o, s, g, &d)) return;
+    (void)both_endings(t, s, &o, FLEET_ERROR_TIMEOUT);
     stand_close(&o);
 }
 static void schedules(test_run *t)

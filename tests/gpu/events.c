@@ -397,13 +397,12 @@ static void model_outside(model *m, fleet_scope scope)
 
 static void outside_host(test_run *t, const setting *s, void *unused)
 {
-    const setting mixed = setting_for_outside(s, 1u << 1);
     model m;
     rig r;
     uint32_t epoch, done = 7, k;
     (void)unused;
     model_outside(&m, FLEET_SCOPE_SYSTEM);
-    if (!rig_open(t, &r, &m, &mixed)) return;
+    if (!rig_open(t, &r, &m, s)) return;
     /* Ahead of the launch: the counter knows. */
     for (k = 0; k < 2; k++)
         CHECK_STATUS(fleet_event_notify(&r.state, fleet_plan_event(r.plan, "E0"), 0, 1), FLEET_OK);
@@ -454,7 +453,6 @@ FLEET_THUNK4(outside_kernel, fleet_event, fleet_event, uint32_t *, uint32_t)
 /* Ordinary kernels on the same stream: before the run one that notifies, after it one that waits. */
 static void outside_device(test_run *t, const setting *s, void *unused)
 {
-    const setting mixed = setting_for_outside(s, 1u << 1);
     model m;
     rig r;
     fleet_event to, from, none;
@@ -463,7 +461,7 @@ static void outside_device(test_run *t, const setting *s, void *unused)
     void *words = NULL, *args[4];
     (void)unused;
     model_outside(&m, FLEET_SCOPE_DEVICE);
-    if (!rig_open(t, &r, &m, &mixed)) return;
+    if (!rig_open(t, &r, &m, s)) return;
     memset(&none, 0, sizeof none);
     d.threads = 64;
     d.host.engine = s->engine;

@@ -107,7 +107,6 @@ static void no_step_after_a_wave_that_failed(test_run *t)
 
 static void time_out(test_run *t, const setting *s, void *level)
 {
-    const setting mixed = setting_for_outside(s, 1u << 0);
     model owed, *m = &owed;
     fleet_status expected =
         s->engine == FLEET_ENGINE_DETERMINISTIC ? FLEET_ERROR_DEADLOCK : FLEET_ERROR_TIMEOUT;
@@ -115,7 +114,7 @@ static void time_out(test_run *t, const setting *s, void *level)
     fleet_failure f;
     char text[8192], name[64];
     model_owed(m, 3, *(const fleet_level *)level);
-    if (!rig_open(t, &r, m, &mixed)) return;
+    if (!rig_open(t, &r, m, s)) return;
     r.launch.limit_ns = SHORT_NS;
     CHECK_STATUS(rig_run(&r, 2), expected);
     CHECK(fleet_state_failure(&r.state, &f));
@@ -154,12 +153,11 @@ static void invariant_9_every_wait_is_bounded(test_run *t)
 
 static void abort_waiting(test_run *t, const setting *s, void *unused)
 {
-    const setting mixed = setting_for_outside(s, 1u << 0);
     model m;
     rig r;
     (void)unused;
     model_owed(&m, 3, FLEET_LEVEL_CU);
-    if (!rig_open(t, &r, &m, &mixed)) return;
+    if (!rig_open(t, &r, &m, s)) return;
     if (!rig_odd(t, &r, ODD_ABORT, 0, ODD_EVERY, 0)) return;
     CHECK_STATUS(rig_run(&r, 2), FLEET_ERROR_ABORTED);
     CHECK_INT(rig_runs(&r, 1), 0);

@@ -149,14 +149,13 @@ static void aborts_at_random_moments(test_run *t)
 }
 
 /* The outside owes the event of a step; it has given those of the steps before. */
-static void owe_once(test_run *t, const setting *s_, uint64_t *rng)
+static void owe_once(test_run *t, const setting *s, uint64_t *rng)
 {
     static const fleet_level levels[4] = {FLEET_LEVEL_CU, FLEET_LEVEL_WAVE, FLEET_LEVEL_CHIPLET,
                                           FLEET_LEVEL_DEVICE};
-    const setting s = setting_for_outside(s_, 1u << 0);
     const uint32_t given = random_below(rng, 3), level = random_below(rng, 4);
     const fleet_status expected =
-        s.engine == FLEET_ENGINE_DETERMINISTIC ? FLEET_ERROR_DEADLOCK : FLEET_ERROR_TIMEOUT;
+        s->engine == FLEET_ENGINE_DETERMINISTIC ? FLEET_ERROR_DEADLOCK : FLEET_ERROR_TIMEOUT;
     fleet_failure f;
     model m;
     rig r;
@@ -174,7 +173,7 @@ static void owe_once(test_run *t, const setting *s_, uint64_t *rng)
     model_graph(&m);
     fleet_event_external(m.graph, m.events[1].handle, FLEET_EXTERNAL_NOTIFIES, 1,
                          FLEET_SCOPE_SYSTEM);
-    if (!rig_open(t, &r, &m, &s)) return;
+    if (!rig_open(t, &r, &m, s)) return;
     event = fleet_plan_event(r.plan, "E1");
     for (k = 0; k < given; k++)
         CHECK_STATUS(fleet_event_notify(&r.state, event, 0, k + 1), FLEET_OK);

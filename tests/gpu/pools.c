@@ -112,7 +112,6 @@ static int stand_open(test_run *t, stand *o, const setting *s, uint32_t missing)
         args->first = state.first_epoch;
         args->n = p ? 5 + (uint32_t)s->seed % 7 : 12 + (uint32_t)s->seed % (MOST - 12);
         g = graph_of(p, args->n, p ? missing : (uint32_t)COMPLETE);
-        if (p && missing == WITHOUT_EVENT) pools[p] = setting_for_outside(&pools[p], 1);
         d = setting_plan_desc(&pools[p]);
         if (fleet_plan_build(g, &d, &o->plan[p]))
             test_fail(t, __FILE__, __LINE__, "%s", fleet_graph_error(g));

@@ -1164,18 +1164,29 @@ static void topologies(test_run *t)
     REFUSED(g, &desc, FLEET_ERROR_ARGUMENT, "counter_stride_bytes is 24");
 }
 
-/* No task of the launch would push what an external event makes ready. */
-static void no_outside_under_dynamic(test_run *t)
+/* No task of the launch would push what an external event makes ready: a grid that waits for it is STATIC
+   in a DYNAMIC plan, and cannot be declared DYNAMIC. */
+static void outside_under_dynamic(test_run *t)
 {
-    fleet_graph *g = fleet_graph_create(NULL);
-    fleet_etensor E = fleet_event_tensor(g, "E", fleet_shape0(), 0);
-    fleet_grid x = fleet_call_device(g, "x", 0, fleet_shape0(), 0);
-    fleet_plan_desc desc = fleet_plan_desc_default();
-    fleet_in_edge(g, x, E, "->");
-    fleet_event_external(g, E, FLEET_EXTERNAL_NOTIFIES, 1, FLEET_SCOPE_SYSTEM);
-    desc.schedule = FLEET_SCHEDULE_DYNAMIC;
-    REFUSED(g, &desc, FLEET_ERROR_UNSUPPORTED,
-            "give grid x, which waits for it, the schedule STATIC");
+    for (uint32_t declared = 0; declared < 2; declared++) {
+        fleet_graph *g = fleet_graph_create(NULL);
+        fleet_etensor E = fleet_event_tensor(g, "E", fleet_shape0(), 0);
+        fleet_grid x = fleet_call_device(g, "x", 0, fleet_shape0(), 0);
+        fleet_plan_desc desc = fleet_plan_desc_default();
+        fleet_plan *plan;
+        fleet_in_edge(g, x, E, "->");
+        fleet_event_external(g, E, FLEET_EXTERNAL_NOTIFIES, 1, FLEET_SCOPE_SYSTEM);
+        if (declared) fleet_grid_schedule(g, x, FLEET_SCHEDULE_DYNAMIC);
+        desc.schedule = FLEET_SCHEDULE_DYNAMIC;
+        if (declared) {
+            REFUSED(g, &desc, FLEET_ERROR_UNSUPPORTED,
+                    "grid x, which waits for it, cannot have the schedule DYNAMIC");
+            continue;
+        }
+        CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+        fleet_plan_free(plan);
+        fleet_graph_destroy(g);
+    }
 }
 
 /* The schedules that a single grid may have, and in which plans. */
@@ -1537,7 +1548,7 @@ static void list(test_run *t)
     TEST(limits);
     TEST(large_knots);
     TEST(topologies);
-    TEST(no_outside_under_dynamic);
+    TEST(outside_under_dynamic);
     TEST(schedules_of_grids);
     TEST(order_in_a_mixed_plan);
     TEST(placements);
