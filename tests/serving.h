@@ -30,6 +30,7 @@ typedef struct job {
     uint32_t tokens[SIM_TOKENS], n; /* received */
     fleet_event_kind end;
     fleet_status status;
+    uint32_t reused;                 /* tokens of the prompt, by its tokens' events */
     uint32_t ended, held, cancelled; /* held: the host does not release its events */
     fleet_server_event unreleased[SIM_TOKENS];
     uint32_t n_unreleased;
@@ -167,6 +168,10 @@ static void sim_poll(sim *s)
         }
         if (e.index != j->n)
             test_fail(s->t, __FILE__, __LINE__, "token %u came as number %u", e.index, j->n);
+        if (j->n && e.reused != j->reused)
+            test_fail(s->t, __FILE__, __LINE__, "token %u came with %u reused tokens, not %u", j->n,
+                      e.reused, j->reused);
+        j->reused = e.reused;
         j->tokens[j->n++] = e.token;
         if (j->held)
             j->unreleased[j->n_unreleased++] = e;
@@ -332,6 +337,11 @@ static void sim_check(sim *s)
             if (j->tokens[k] != want[k])
                 test_fail(t, __FILE__, __LINE__, "request %u, token %u: %u, not %u", i, k,
                           j->tokens[k], want[k]);
+        for (uint32_t k = 0; k < j->prompt_tokens && j->n; k++)
+            if (j->runs[k][0] != (k >= j->reused))
+                test_fail(t, __FILE__, __LINE__,
+                          "request %u, of whose tokens %u are reused: token %u ran %u times", i,
+                          j->reused, k, j->runs[k][0]);
     }
     CHECK_INT(fleet_pages_available(s->table->pages), s->server.desc.pages);
     CHECK(!fleet_pages_check(s->table->pages));

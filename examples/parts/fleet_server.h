@@ -301,6 +301,9 @@ typedef struct fleet_server_event {
     uint32_t token;
     uint32_t index;      /* of the token; of a last event the number of tokens */
     fleet_status status; /* of a failed one */
+    /* Of a token: tokens of the prompt whose pages were those of an earlier one that begins alike.
+       Its rows were not computed again. */
+    uint32_t reused;
 } fleet_server_event;
 
 /* The next event; 0: there is none. Those of a request come in order, and one thread gets the last
@@ -517,8 +520,10 @@ typedef struct fleet_pages fleet_pages;
 /* What a request holds beside the pages of its page table. */
 typedef struct fleet_admission {
     uint32_t reserved; /* pages that it may still allocate */
-    uint32_t reused;   /* pages at the begin of its table that hold its first tokens already */
-    uint64_t key;      /* of its last cached page; 0: none */
+    /* Pages at the begin of its table that held its first tokens already when it was admitted; an
+       ended request still has the number. */
+    uint32_t reused;
+    uint64_t key; /* of its last cached page; 0: none */
 } fleet_admission;
 
 /* Bytes of memory for `pages` pages, 0 if a number is 0 or they are too many. init: p is that long,
@@ -668,7 +673,8 @@ typedef struct fleeti_submission {
 typedef struct fleeti_notice {
     uint32_t slot, generation;
     uint32_t kind; /* fleet_event_kind */
-    uint32_t token, index, status;
+    uint32_t token, index;
+    uint32_t detail; /* of a token: pages of the prompt that were reused; else fleet_status */
     uint32_t tick[2], begun[2]; /* low word first */
 } fleeti_notice;
 
@@ -1120,7 +1126,7 @@ FLEET_HOST_DEVICE fleet_status fleet_pages_finish(fleet_pages *p, fleet_admissio
         if (released) status = released;
     }
     p->reserved -= a->reserved;
-    a->reserved = a->reused = 0, a->key = 0;
+    a->reserved = 0, a->key = 0;
     return status;
 }
 
@@ -1332,7 +1338,8 @@ FLEET_DEVICE void fleeti_notify_host(fleet_table *t, uint32_t slot, uint32_t is,
         const fleet_slot *s = t->slots + slot;
         fleeti_notice *n = t->outbox + t->outgoing + fleeti_votes_before(all);
         n->slot = slot, n->generation = s->generation;
-        n->kind = kind, n->status = s->status;
+        n->kind = kind;
+        n->detail = kind == FLEET_EVENT_TOKEN ? s->admission.reused : s->status;
         n->token = s->token;
         n->index = s->generated - (kind == FLEET_EVENT_TOKEN ? 1 : 0);
         n->tick[0] = (uint32_t)now, n->tick[1] = (uint32_t)(now >> 32);
@@ -3308,9 +3315,12 @@ uint32_t fleet_server_poll(fleet_server *s, fleet_server_event *event)
     event->begun = (uint64_t)n.begun[1] << 32 | n.begun[0];
     event->kind = (fleet_event_kind)n.kind;
     event->token = n.token, event->index = n.index;
-    event->status = (fleet_status)n.status;
-    if (event->kind != FLEET_EVENT_TOKEN)
+    if (event->kind == FLEET_EVENT_TOKEN) {
+        event->reused = n.detail * s->desc.page_tokens;
+    } else {
+        event->status = (fleet_status)n.detail;
         fleeti_free_slot(fleeti_desk_slots(s) + n.slot, n.generation);
+    }
     return 1;
 }
 

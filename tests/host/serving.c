@@ -1326,6 +1326,12 @@ static void prefix(test_run *t, sim *s)
     sim_layers(s, 0);
     sim_finish(s);
     CHECK(first->runs[15][0] && !second->runs[15][0] && second->runs[16][0]);
+    CHECK_INT(first->reused, 0);
+    CHECK_INT(second->reused, 16);
+    /* Its only token comes after its pages have been given back. */
+    CHECK_INT(sim_try(s, FLEET_PROACTIVE, 22, 1, 7, &ticket), FLEET_OK);
+    sim_finish(s);
+    CHECK_INT(s->jobs[2].reused, 20);
     sim_check(s);
 }
 static void prompt_that_begins_alike_reuses_whole_pages(test_run *t)

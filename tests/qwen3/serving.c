@@ -48,6 +48,7 @@ typedef struct job {
     fleet_class priority;
     uint32_t tokens[MOST_TOKENS], n, ended; /* ended: 1 + fleet_event_kind */
     uint32_t is_cancelled, is_aborted;
+    uint32_t reused; /* tokens of its prompt */
     fleet_status status;
 } job;
 
@@ -241,7 +242,7 @@ static void take_events(stand *o)
         if (e.kind == FLEET_EVENT_TOKEN) {
             if (e.index != j->n || j->n == MOST_TOKENS)
                 test_fail(o->t, __FILE__, __LINE__, "token %u after %u", e.index, j->n);
-            j->tokens[j->n++] = e.token;
+            j->tokens[j->n++] = e.token, j->reused = e.reused;
             if (e.index % 5 == 3 && o->n_held < 64)
                 o->held[o->n_held++] = e;
             else
@@ -443,6 +444,7 @@ static void prefixes_are_found(test_run *t)
         const uint32_t of = i ? KINDS - i : 0;
         CHECK(submit(o, i, &o->kinds[of], (fleet_class)(i % 2)));
         wait_for(o, i + 1);
+        CHECK_INT(o->jobs[i].reused, i ? 32 : 0);
         expected += (uint64_t)(o->kinds[of].n_prompt - (i ? 32 : 0) + o->jobs[i].n - 1) *
                     o->m.config.layers;
     }
