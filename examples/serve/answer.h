@@ -19,6 +19,7 @@ typedef struct answer {
 
 typedef struct usage {
     uint64_t prompt, generated;
+    uint64_t cached; /* tokens of the prompt that an earlier one has left computed */
 } usage;
 
 /* ---- JSON ---- */
@@ -125,9 +126,10 @@ static char *answer_detokens(const qwen3_string *text)
 
 static json_t *usage_object(usage u)
 {
-    return json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)u.prompt, "completion_tokens",
-                     (json_int_t)u.generated, "total_tokens",
-                     (json_int_t)u.prompt + (json_int_t)u.generated);
+    return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)u.prompt,
+                     "completion_tokens", (json_int_t)u.generated, "total_tokens",
+                     (json_int_t)u.prompt + (json_int_t)u.generated, "prompt_tokens_details",
+                     "cached_tokens", (json_int_t)u.cached);
 }
 
 /* What all answers to a completion have. */

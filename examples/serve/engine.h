@@ -53,7 +53,8 @@ typedef struct engine_event {
     engine_event_kind kind;
     void *user;
     uint32_t token;
-    uint32_t at_eos;   /* ENGINE_FINISHED: 1 if its last token is an end-of-sequence token */
+    uint32_t reused; /* ENGINE_TOKEN: tokens of the prompt that an earlier one has left computed */
+    uint32_t at_eos; /* ENGINE_FINISHED: 1 if its last token is an end-of-sequence token */
     const char *error; /* ENGINE_FAILED: why; valid during the call */
 } engine_event;
 

@@ -24,6 +24,7 @@ typedef struct job {
     uint32_t cancelled; /* under the lock */
     uint32_t begun;     /* 1: it has a token */
     uint32_t last;      /* the last one */
+    uint32_t reused;    /* tokens of its prompt */
 } job;
 
 struct engine {
@@ -50,6 +51,7 @@ static void job_event(const engine *e, const job *j, engine_event_kind kind, con
     engine_event event;
     memset(&event, 0, sizeof event);
     event.kind = kind, event.user = j->j.user, event.token = j->last, event.error = error;
+    event.reused = j->reused;
     for (uint32_t i = 0; i < e->m.config.eos_count && !j->j.ignore_eos && j->begun; i++)
         event.at_eos |= j->last == e->m.config.eos[i];
     e->desc.on_event(e->desc.user, &event);
@@ -136,7 +138,7 @@ static void take_token(engine *e, const fleet_server_event *event)
     pthread_mutex_lock(&e->lock);
     for (j = e->active; j->id != event->id;) j = j->next;
     if (!j->begun) e->load.waiting[j->j.priority]--, e->load.running[j->j.priority]++;
-    j->begun = 1, j->last = event->token;
+    j->begun = 1, j->last = event->token, j->reused = event->reused;
     cancelled = j->cancelled;
     pthread_mutex_unlock(&e->lock);
     /* Tokens wait on the host as long as they must, so that no client makes the device wait. */

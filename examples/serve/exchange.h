@@ -282,13 +282,21 @@ static void choice_over(choice *h)
 }
 
 /* Under the lock. */
-static void take_token(choice *h, uint32_t token, double since)
+static void take_token(choice *h, const engine_event *event, double since)
 {
     exchange *x = h->x;
     server *s = x->s;
     if (h->ended) return;
-    if (!h->n_tokens) histogram_add(&s->counters.first_token[x->request.priority], since);
-    choice_token(h, &x->request, &s->codec, token);
+    if (!h->n_tokens) {
+        histogram_add(&s->counters.first_token[x->request.priority], since);
+        /* A prompt counts once. The first of its answers is admitted first: what that one finds was
+           left by other requests. */
+        if (h->index % x->request.n == 0) {
+            x->used.cached += event->reused;
+            s->counters.cached_tokens += event->reused;
+        }
+    }
+    choice_token(h, &x->request, &s->codec, event->token);
     s->counters.generated_tokens++;
     if (h->stopped) {
         h->end = ENGINE_FINISHED;
@@ -333,7 +341,7 @@ static void server_event(void *user, const engine_event *event)
     }
     pthread_mutex_lock(&s->lock);
     if (event->kind == ENGINE_TOKEN)
-        take_token(h, event->token, since);
+        take_token(h, event, since);
     else {
         take_end(h, event, since);
         is_last = --x->holders == 0;

@@ -28,7 +28,7 @@ static const char *const job_end_names[JOB_ENDS] = {"finished", "cancelled", "fa
 typedef struct metrics {
     uint64_t responses[MAX_STATUS]; /* by status of HTTP */
     uint64_t jobs[JOB_CLASSES][JOB_ENDS];
-    uint64_t prompt_tokens, generated_tokens;
+    uint64_t prompt_tokens, cached_tokens, generated_tokens;
     uint64_t connections, requests; /* open now */
     histogram first_token[JOB_CLASSES], whole[JOB_CLASSES];
 } metrics;
@@ -119,6 +119,9 @@ static char *metrics_print(const metrics *m, const engine_load *load)
     metrics_head(&t, "serve_tokens_total", "counter", "Tokens of prompts, and generated ones.");
     metrics_line(&t, "serve_tokens_total{kind=\"prompt\"} %" PRIu64 "\n", m->prompt_tokens);
     metrics_line(&t, "serve_tokens_total{kind=\"generated\"} %" PRIu64 "\n", m->generated_tokens);
+    metrics_head(&t, "serve_cached_tokens_total", "counter",
+                 "Tokens of prompts that an earlier one had left computed.");
+    metrics_line(&t, "serve_cached_tokens_total %" PRIu64 "\n", m->cached_tokens);
     metrics_head(&t, "serve_connections", "gauge", "Open connections.");
     metrics_line(&t, "serve_connections %" PRIu64 "\n", m->connections);
     metrics_head(&t, "serve_http_requests_open", "gauge",

@@ -43,7 +43,7 @@ function shape(value) {
     if (value === null || typeof value !== 'object') return value === null ? 'null' : typeof value;
     return Object.fromEntries(Object.keys(value).sort().map((k) => [k, shape(value[k])]));
 }
-const usage = { completion_tokens: 'number', prompt_tokens: 'number', total_tokens: 'number' };
+const usage = { completion_tokens: 'number', prompt_tokens: 'number', prompt_tokens_details: { cached_tokens: 'number' }, total_tokens: 'number' };
 const ends = { finish_reason: 'string', index: 'number', logprobs: 'null', token_ids: ['number'] };
 const head = { created: 'number', id: 'string', model: 'string', object: 'string' };
 const sorted = (o) => Object.fromEntries(Object.keys(o).sort().map((k) => [k, o[k]]));
@@ -62,6 +62,7 @@ await test('openai/shape_of_completion', async () => {
     equal(shape(await text()), sorted({ ...head, choices: [sorted({ ...ends, text: 'string' })], usage }));
 });
 await test('openai/stream', async () => {
+    await chat(); // whose pages both of the following find
     const whole = await chat();
     let content = '', finish = null, used = null;
     for await (const part of await chat({ stream: true, stream_options: { include_usage: true } })) {
@@ -70,6 +71,11 @@ await test('openai/stream', async () => {
         used = part.usage ?? used;
     }
     equal([content, finish, used], [whole.choices[0].message.content, 'length', whole.usage]);
+});
+await test('openai/cached_tokens', async () => {
+    const prompt = Array.from({ length: 40 }, (_, i) => i), found = [];
+    for (const last of [40, 40, 41]) found.push((await text({ prompt: [...prompt.slice(0, 39), last] })).usage.prompt_tokens_details.cached_tokens);
+    equal(found, [0, 32, 32]);
 });
 await test('openai/stream_helper', async () => {
     const stream = client.chat.completions.stream({ model, messages, max_tokens: 8, n: 2 });

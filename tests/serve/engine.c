@@ -25,6 +25,7 @@ typedef struct record {
     const kind *of;
     uint64_t ticket;
     uint32_t n, tokens[MOST_TOKENS];
+    uint32_t reused;
     uint32_t ends; /* how often it ended */
     engine_event_kind end;
     uint32_t late; /* events after its end */
@@ -44,6 +45,7 @@ static void on_event(void *user, const engine_event *event)
     if (r->ends) r->late++;
     if (event->kind == ENGINE_TOKEN) {
         if (r->n < MOST_TOKENS) r->tokens[r->n] = event->token;
+        r->reused = event->reused;
         __atomic_store_n(&r->n, r->n + 1, __ATOMIC_RELAXED);
         return;
     }
@@ -200,6 +202,24 @@ static void same_tokens_as_alone(test_run *t)
     load = engine_load_of(b.e);
     CHECK(!load.failed && !load.waiting[0] && !load.waiting[1] && !load.running[0] &&
           !load.running[1]);
+    bench_close(&b);
+}
+
+/* A prompt says with each token how many of its tokens it found in pages of earlier prompts. */
+static void reused_tokens_are_told(test_run *t)
+{
+    static const uint32_t same[] = {40, 40, 40, 20, 3}; /* as in the first one */
+    static const uint32_t reused[] = {0, 32, 32, 16, 0};
+    bench b;
+    bench_open(t, &b, FIXTURE, "20", 8, 20);
+    for (uint32_t i = 0; i < 5; i++) {
+        kind *of = &b.kinds[i];
+        of->n_prompt = 40, of->max_tokens = 1 + i % 2;
+        for (uint32_t k = 0; k < 40; k++) of->prompt[k] = k < same[i] ? k : 100 + i;
+        CHECK_INT(submit(&b, &b.records[i], of, (job_class)(i % 2)), ENGINE_OK);
+        CHECK(soon(&b, i + 1));
+        CHECK_INT(b.records[i].reused, reused[i]);
+    }
     bench_close(&b);
 }
 
@@ -388,6 +408,7 @@ static void opens_nothing(test_run *t)
 static void tests(test_run *t)
 {
     TEST(same_tokens_as_alone);
+    TEST(reused_tokens_are_told);
     TEST(full_queues);
     TEST(stop_ends_every_job);
 #if defined(ENGINE_QWEN3)

@@ -1,5 +1,6 @@
 /* engine_test.c: an engine without a model (examples/serve/engine.h), so that the server is tested alone. An
-   answer repeats its prompt: what reaches the wrong client shows. Some tokens of a prompt are orders: */
+   answer repeats its prompt: what reaches the wrong client shows. Whole pages of a prompt with which the one before it
+   began too are reused. Some tokens of a prompt are orders: */
 #if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
 #endif
@@ -12,6 +13,7 @@
 #include <time.h>
 
 #define TEST_VOCAB 1024u
+#define TEST_PAGE 16u     /* tokens */
 #define TEST_BAD 1020u    /* the job fails when this is its next token */
 #define TEST_BROKEN 1021u /* the device fails then */
 #define TEST_HUGE 1022u   /* the job can never run; seven tokens could */
@@ -20,7 +22,7 @@
 typedef struct test_job {
     struct test_job *next;
     engine_job job;
-    uint32_t *prompt, done, cancelled;
+    uint32_t *prompt, done, cancelled, reused;
     uint64_t ticket;
 } test_job;
 
@@ -30,6 +32,7 @@ struct engine {
     pthread_cond_t work;
     pthread_t thread;
     test_job *waiting[JOB_CLASSES], *running; /* in order */
+    uint32_t *before, n_before;               /* the last prompt that was admitted */
     engine_load load;
     uint32_t stopping, joined;
     uint64_t tickets;
@@ -48,7 +51,7 @@ static void test_event(engine *e, const test_job *j, engine_event_kind kind, uin
     engine_event event;
     memset(&event, 0, sizeof event);
     event.kind = kind, event.user = j->job.user, event.token = token, event.error = error;
-    event.at_eos = token == TEST_EOS;
+    event.at_eos = token == TEST_EOS, event.reused = j->reused;
     e->desc.on_event(e->desc.user, &event);
 }
 
@@ -74,6 +77,20 @@ static int test_step(engine *e, test_job *j, uint32_t cancelled)
     return 1;
 }
 
+/* Under the lock. The last token of a prompt is computed in any case. */
+static void test_reuse(engine *e, test_job *j)
+{
+    const uint32_t n = j->job.n_prompt;
+    uint32_t same = 0;
+    while (same < n - 1 && same < e->n_before && j->prompt[same] == e->before[same]) same++;
+    j->reused = same / TEST_PAGE * TEST_PAGE;
+    free(e->before);
+    e->before = (uint32_t *)malloc(n * sizeof *e->before);
+    if (!e->before) abort();
+    memcpy(e->before, j->prompt, n * sizeof *e->before);
+    e->n_before = n;
+}
+
 /* Under the lock: fills the batch, reactive jobs first; when the engine ends, with all there are. */
 static void test_admit(engine *e)
 {
@@ -85,6 +102,7 @@ static void test_admit(engine *e)
             test_job *j = e->waiting[k];
             e->waiting[k] = j->next;
             e->load.waiting[k]--, e->load.running[k]++;
+            test_reuse(e, j);
             test_append(&e->running, j);
         }
 }
@@ -214,5 +232,6 @@ void engine_close(engine *e)
     engine_stop(e);
     pthread_mutex_destroy(&e->lock);
     pthread_cond_destroy(&e->work);
+    free(e->before);
     free(e);
 }

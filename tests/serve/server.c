@@ -205,7 +205,7 @@ static void reply_is(test_run *t, int fd, int status, const char *part)
 typedef struct told {
     uint32_t tokens[8192], n, ends; /* ends: [DONE] */
     char text[16384], finish[16], error[64], code[32];
-    long long prompt_tokens, completion_tokens; /* -1: no usage */
+    long long prompt_tokens, completion_tokens, cached_tokens; /* -1: no usage */
 } told;
 
 static void hear(told *a, const json_t *value)
@@ -226,6 +226,8 @@ static void hear(told *a, const json_t *value)
     if (usage) {
         a->prompt_tokens = json_integer_value(json_object_get(usage, "prompt_tokens"));
         a->completion_tokens = json_integer_value(json_object_get(usage, "completion_tokens"));
+        a->cached_tokens = json_integer_value(
+            json_object_get(json_object_get(usage, "prompt_tokens_details"), "cached_tokens"));
     }
     if (error)
         snprintf(a->error, sizeof a->error, "%s",
@@ -238,7 +240,7 @@ static told *told_by(const reply *r)
 {
     told *a = (told *)calloc(1, sizeof *a);
     const char *at = r->body;
-    a->prompt_tokens = a->completion_tokens = -1;
+    a->prompt_tokens = a->completion_tokens = a->cached_tokens = -1;
     if (strncmp(at, "data: ", 6)) {
         json_t *value = json_loads(at, 0, NULL);
         if (value) hear(a, value);
@@ -917,6 +919,60 @@ static void several_answers(test_run *t)
     server_close(&s);
 }
 
+/* Usage and metrics say how many tokens of prompts were found in pages of earlier ones. Answers to one prompt share it:
+   what the first of them finds counts. */
+static void cached_tokens_are_counted(test_run *t)
+{
+    static const struct {
+        const char *more, *path;
+        uint32_t prompts, cached;
+    } cases[] = {{"", "text", 1, 0},
+                 {"", "text", 1, 32},
+                 {",\"stream\":true,\"stream_options\":{\"include_usage\":true}", "text", 1, 32},
+                 {",\"n\":3", "text", 1, 32},
+                 {"", "text", 2, 64},
+                 {"", "chat", 1, 0},
+                 {",\"n\":2", "chat", 1, 48}};
+    server s;
+    setup plain = plain_setup();
+    reply r;
+    char ids[256] = "[7", line[64], text[64] = "";
+    uint64_t all = 0;
+    int fd;
+    server_open(t, &s, &plain);
+    for (uint32_t i = 1; i < 40; i++) snprintf(ids + strlen(ids), 8, ",%u", 7 + i % 3);
+    strcat(ids, "]");
+    memset(text, 'x', 40);
+    for (uint32_t i = 0; i < sizeof cases / sizeof cases[0] && !t->failed_here; i++) {
+        const uint32_t chat = !strcmp(cases[i].path, "chat");
+        char body[1024];
+        told *a;
+        if (chat)
+            snprintf(body, sizeof body,
+                     "{\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}],\"max_tokens\":1%s}",
+                     text, cases[i].more);
+        else if (cases[i].prompts == 2)
+            snprintf(body, sizeof body, "{\"prompt\":[%s,%s],\"max_tokens\":2%s}", ids, ids,
+                     cases[i].more);
+        else
+            snprintf(body, sizeof body, "{\"prompt\":%s,\"max_tokens\":2%s}", ids, cases[i].more);
+        r = listen_to(post(&s, chat ? "/v1/chat/completions" : "/v1/completions", body));
+        a = told_by(&r);
+        if (r.status != 200 || a->cached_tokens != cases[i].cached)
+            test_fail(t, __FILE__, __LINE__, "case %u: %s", i, r.text);
+        all += cases[i].cached;
+        free(a);
+        free(r.text);
+    }
+    fd = dial(&s);
+    say(fd, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    r = listen_to(fd);
+    snprintf(line, sizeof line, "\nserve_cached_tokens_total %llu\n", (unsigned long long)all);
+    CHECK_TEXT(r.body, line);
+    free(r.text);
+    server_close(&s);
+}
+
 /* A queue that has no room for all answers takes none of them. */
 static void all_answers_or_none(test_run *t)
 {
@@ -980,7 +1036,7 @@ static void reasoning_has_a_field(test_run *t)
         completion c;
         json_t *whole;
         char *text;
-        const usage u = {1, 2};
+        const usage u = {1, 2, 0};
         memset(&c, 0, sizeof c);
         for (uint32_t reasoning = 0; reasoning < 3; reasoning++) {
             memset(&h, 0, sizeof h);
@@ -1086,6 +1142,7 @@ static void metrics_count(test_run *t)
         "\nserve_requests_total{priority=\"proactive\",end=\"finished\"} 1\n",
         "\nserve_tokens_total{kind=\"prompt\"} 3\n",
         "\nserve_tokens_total{kind=\"generated\"} 2\n",
+        "\nserve_cached_tokens_total 0\n",
         "\nserve_http_responses_total{code=\"400\"} 1\n",
         "\nserve_first_token_seconds_count{priority=\"proactive\"} 1\n",
         "\nserve_request_seconds_bucket{priority=\"proactive\",le=\"+Inf\"} 1\n",
@@ -1132,6 +1189,7 @@ static void tests(test_run *t)
     TEST(drain_lets_jobs_end);
     TEST(names_of_requests);
     TEST(several_answers);
+    TEST(cached_tokens_are_counted);
     TEST(all_answers_or_none);
     TEST(stops_end_answers);
     TEST(reasoning_has_a_field);
