@@ -685,14 +685,11 @@ static int decode_prompts(program *a)
 
 /* ---- text ---- */
 
-/* Encodes the prompt, in whose spans `plain` control tokens are text, into the first request, and
-   chooses how many tokens follow it at most. */
-static int encode_prompt(program *a, const qwen3_config *config, const qwen3_string *text,
-                         const qwen3_spans *plain)
+/* Encodes the prompt, in whose spans `plain` control tokens are text, into the first request. */
+static int encode_prompt(program *a, const qwen3_string *text, const qwen3_spans *plain)
 {
     request *r = &a->requests[0];
     qwen3_tokens tokens = {NULL, 0, 0, 0, 0};
-    const uint32_t room = a->o.context ? a->o.context : config->positions;
     if (qwen3_encode(&a->tokenizer, text->at, text->size, plain, &tokens, a->error,
                      sizeof a->error)) {
         free(tokens.at);
@@ -702,27 +699,30 @@ static int encode_prompt(program *a, const qwen3_config *config, const qwen3_str
     a->prompts[0] = tokens.at, a->n_prompts = 1;
     memset(r, 0, sizeof *r);
     r->prompt = tokens.at, r->n_prompt = (uint32_t)tokens.count;
-    if (tokens.count == 0) return stop(RUN_REFUSED, "the prompt is empty");
-    if (tokens.count > room)
-        return stop(RUN_REFUSED, "a prompt of %zu tokens does not fit a context of %u%s",
-                    tokens.count, room,
+    return tokens.count ? 0 : stop(RUN_REFUSED, "the prompt is empty");
+}
+
+/* Chooses the number of steps for the prompt, and fills the batch with it. */
+static int take_prompt(program *a, const qwen3_config *config)
+{
+    const uint32_t room = a->o.context ? a->o.context : config->positions;
+    const uint32_t n = a->requests[0].n_prompt;
+    if (n > room)
+        return stop(RUN_REFUSED, "a prompt of %u tokens does not fit a context of %u%s", n, room,
                     a->o.context ? " (--context)" : ", max_position_embeddings");
     a->desc.steps = a->o.steps ? a->o.steps : TEXT_STEPS;
-    if (!a->o.steps && a->desc.steps > room - r->n_prompt + 1)
-        a->desc.steps = room - r->n_prompt + 1;
+    if (!a->o.steps && a->desc.steps > room - n + 1) a->desc.steps = room - n + 1;
     return fill_batch(a);
 }
 
-/* The prompt that the chat template makes of what was said. */
-static int encode_chat(program *a, const qwen3_config *config)
+/* Encodes the prompt that the chat template makes of messages. */
+static int encode_chat(program *a, const qwen3_message *messages, size_t n)
 {
     qwen3_string prompt = {NULL, 0, 0};
     qwen3_spans said = {NULL, 0, 0};
-    const int failed = qwen3_chat_prompt(a->said.messages, a->said.count,
-                                         qwen3_style_of(a->family, !a->o.no_thinking), &prompt,
-                                         &said, a->error, sizeof a->error);
-    const int bad =
-        failed ? stop(RUN_FAILED, "%s", a->error) : encode_prompt(a, config, &prompt, &said);
+    const int failed = qwen3_chat_prompt(messages, n, qwen3_style_of(a->family, !a->o.no_thinking),
+                                         &prompt, &said, a->error, sizeof a->error);
+    const int bad = failed ? stop(RUN_FAILED, "%s", a->error) : encode_prompt(a, &prompt, &said);
     free(prompt.at);
     free(said.at);
     return bad;
@@ -748,21 +748,59 @@ static int open_text(program *a, const qwen3_config *config)
     else if (!o->prompt_file && qwen3_string_add(&text, o->prompt, strlen(o->prompt)))
         bad = stop(RUN_FAILED, "out of memory");
     else if (!o->chat)
-        bad = encode_prompt(a, config, &text, NULL);
+        bad = encode_prompt(a, &text, NULL);
     else if (conversation_add(&a->said, "user", text.at ? text.at : "", text.size))
         bad = stop(RUN_FAILED, "out of memory");
     else
-        bad = encode_chat(a, config);
+        bad = encode_chat(a, a->said.messages, a->said.count);
     free(text.at);
+    return bad ? bad : take_prompt(a, config);
+}
+
+/* Encodes the conversation, whose last message is not answered yet. Of one that does not fit the
+   context with an answer, the oldest turns go, each a message and its answer; a message that does not
+   fit alone goes instead, so that it costs no history. */
+static int encode_turn(program *a, uint32_t *is_left_out)
+{
+    conversation *c = &a->said;
+    const size_t first = a->o.system ? 1 : 0; /* message of a turn */
+    const uint32_t context = a->o.context;
+    const uint32_t some = context / 4 < TEXT_STEPS ? context / 4 : TEXT_STEPS;
+    const uint32_t answer = a->o.steps ? a->o.steps : some + !some;
+    const uint32_t room = answer <= context ? context - answer + 1 : 0;
+    const uint32_t *n = &a->requests[0].n_prompt;
+    qwen3_message alone[2];
+    uint32_t turns = 0;
+    int bad = encode_chat(a, c->messages, c->count);
+    if (bad || *n <= room) return bad;
+    alone[0] = c->messages[0], alone[first] = c->messages[c->count - 1];
+    if ((bad = encode_chat(a, alone, first + 1)) != 0) return bad;
+    if (*n > room) {
+        fprintf(stderr,
+                "the message is left out: %u tokens and an answer of %u do not fit a context of %u "
+                "(--context, --steps)\n",
+                *n, answer, context);
+        conversation_drop(c, c->count - 1, 1);
+        *is_left_out = 1;
+        return 0;
+    }
+    do { /* at last it is the message alone */
+        conversation_drop(c, first, 2);
+        turns++;
+        bad = encode_chat(a, c->messages, c->count);
+    } while (!bad && *n > room);
+    fprintf(stderr, "the context of %u tokens is full: the oldest turns are left out, %u of them\n",
+            context, turns);
     return bad;
 }
 
 /* Answers the last message. Each turn is a launch of its own over the whole conversation. */
 static int answer_turn(program *a)
 {
-    uint32_t count;
-    int bad = encode_chat(a, &a->m.config);
-    if (bad) return bad;
+    uint32_t count, is_left_out = 0;
+    int bad = encode_turn(a, &is_left_out);
+    if (bad || is_left_out) return bad;
+    if ((bad = take_prompt(a, &a->m.config)) != 0) return bad;
     a->answer.text.size = a->answer.printed = 0;
     bad = run_requests(a, &count);
     if (!bad && conversation_add(&a->said, "assistant", a->answer.text.at, a->answer.text.size))
@@ -780,6 +818,7 @@ static int converse(program *a)
     char *line = NULL;
     size_t room = 0;
     ssize_t size;
+    const uint8_t *odd;
     int bad = 0;
     while (!bad) {
         interrupted = 0;
@@ -790,6 +829,12 @@ static int converse(program *a)
         if (size < 0) break;
         if (size > 0 && line[size - 1] == '\n') size--;
         if (size == 0) continue;
+        odd = u8_check((const uint8_t *)line, (size_t)size);
+        if (odd) {
+            fprintf(stderr, "the message is left out: not UTF-8 at byte %td\n",
+                    odd - (const uint8_t *)line);
+            continue;
+        }
         bad = conversation_add(&a->said, "user", line, (size_t)size)
                   ? stop(RUN_FAILED, "out of memory")
                   : answer_turn(a);

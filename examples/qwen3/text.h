@@ -75,6 +75,13 @@ static int conversation_add(conversation *c, const char *role, const char *conte
     c->messages[c->count++].size = size;
     return 0;
 }
+/* Takes n messages out, from one on. */
+static void conversation_drop(conversation *c, size_t from, size_t n)
+{
+    for (size_t i = from; i < from + n; i++) free((void *)(uintptr_t)c->messages[i].content);
+    c->count -= n;
+    memmove(c->messages + from, c->messages + from + n, (c->count - from) * sizeof *c->messages);
+}
 static void conversation_free(conversation *c)
 {
     for (size_t i = 0; i < c->count; i++) free((void *)(uintptr_t)c->messages[i].content);

@@ -112,15 +112,37 @@ Hi<|im_end|>
 
 "
 is template/text "$(cat "$OUT/stdout")" "$text"
-answers() { # NAME MESSAGES: a conversation, a message per line
-    printf '%b' "$2" | "$program" $dense --chat --steps 8 --ignore-eos >"$OUT/stdout" 2>"$OUT/stderr" && rc=0 || rc=$?
-    is "$1/status" "$rc" 0
+answers() { # NAME MESSAGES [ARGUMENT...]: a conversation, a message per line
+    local name=$1 said=$2 rc=0
+    shift 2
+    printf '%b' "$said" | "$program" $dense --chat --steps 8 --ignore-eos "$@" >"$OUT/stdout" 2>"$OUT/stderr" || rc=$?
+    is "$name/status" "$rc" 0
 }
 answers one_turn 'Hi'
 first=$(cat "$OUT/stdout")
 answers conversation '\nHi\n\nAnd?\n'
 is conversation/first "$(head -c ${#first} "$OUT/stdout")" "$(head -c ${#first} <<<"$first")"
 is conversation/second $(($(wc -c <"$OUT/stdout") > $(wc -c <<<"$first"))) 1
+both=$(cat "$OUT/stdout")
+# A line that is no message changes nothing of the conversation.
+answers not_utf8 'Hi\nno\0377thing\nAnd?\n'
+is not_utf8/answers "$(cat "$OUT/stdout")" "$both"
+prints not_utf8/why "^the message is left out: not UTF-8 at byte 2$"
+answers long_message "Hi\\n$(seq -s ' ' 400)\\nAnd?\\n"
+is long_message/answers "$(cat "$OUT/stdout")" "$both"
+prints long_message/why "^the message is left out: [0-9]+ tokens and an answer of 8 do not fit a context of 512 "
+# Where two turns do not fit, an answer is what it is without the oldest one; what the system says stays.
+for system in "" "--system Short"; do
+    name=full_context${system:+/with_system}
+    # shellcheck disable=SC2086
+    {
+        answers $name/alone 'And?' $system --context 40
+        second=$(cat "$OUT/stdout")
+        answers $name 'Hi\nAnd?\n' $system --context 40
+    }
+    is $name/answer "$(tail -n 1 "$OUT/stdout")" "$(tail -n 1 <<<"$second")"
+    prints $name/why "^the context of 40 tokens is full: the oldest turns are left out, 1 of them$"
+done
 # The first sequence of a batch draws what it draws alone.
 draw="--prompt-ids 318 --steps 24 --temperature 0.9 --top-k 40 --top-p 0.95 --min-p 0.01"
 # shellcheck disable=SC2086
