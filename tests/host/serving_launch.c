@@ -104,6 +104,7 @@ static uint32_t check_comes(const fleet_table *t, const fleet_batch *b)
     const uint32_t proactive =
         b->chunk_rows && b->chunk_class == FLEET_PROACTIVE && !(chunk->flags & FLEET_SLOT_AGED);
     uint32_t broken = 0, young = 0, reactive = 0, aged = 0, waits = 0, left_out = 0;
+    uint32_t older = 0, shorter = 0; /* than a reactive chunk's prompt */
     for (uint32_t i = 0; i < b->decode_rows; i++) {
         const fleet_slot *s = fleet_table_slot(t, fleet_batch_row(b, i, b->decode_begin).slot);
         if (s->priority == FLEET_REACTIVE)
@@ -117,12 +118,14 @@ static uint32_t check_comes(const fleet_table *t, const fleet_batch *b)
         const fleet_slot *s = fleet_table_slot(t, i);
         if (s->priority != FLEET_REACTIVE || (s->flags & FLEET_SLOT_CANCELLED)) continue;
         waits |= s->phase == FLEET_PHASE_PREFILL;
-        if (s->phase == FLEET_PHASE_PREFILL && b->chunk_rows && b->chunk_class == FLEET_REACTIVE &&
-            (int32_t)(s->order - chunk->order) < 0)
-            broken |= 1u << OUT_OF_ORDER;
+        if (s->phase == FLEET_PHASE_PREFILL && b->chunk_rows && b->chunk_class == FLEET_REACTIVE) {
+            older |= (int32_t)(s->order - chunk->order) < 0;
+            shorter |= s->prompt_tokens - s->prefilled < chunk->prompt_tokens - chunk->prefilled;
+        }
         left_out |=
             s->phase == FLEET_PHASE_DECODE && !(s->flags & (FLEET_SLOT_JOINED | FLEET_SLOT_UNSENT));
     }
+    if (older && (shorter || t->desc.serial)) broken |= 1u << OUT_OF_ORDER;
     if (proactive && waits) broken |= 1u << PROACTIVE_FIRST;
     if (reactive && young && reactive + young > 3) broken |= 1u << CAP_EXCEEDED;
     /* Rows that resume between layers are a batch of an earlier boundary. */
@@ -201,7 +204,7 @@ static int stand_open(test_run *t, stand *o, const setting *s)
     d.prompt_tokens = d.sequence_tokens = LONGEST;
     d.decode_rows = DECODE_ROWS, d.chunk_rows = CHUNK_ROWS, d.layers = LAYERS;
     d.policy = s->seed % 5 ? FLEET_POLICY_AGENT : FLEET_POLICY_FIFO;
-    d.suspend_decode = s->seed % 2;
+    d.suspend_decode = s->seed % 2, d.serial = s->seed % 4 == 1;
     d.age_ticks = s->seed % 3 ? 0 : 200000;
     NEED_STATUS(fleet_server_create(&o->c.server, &d, NULL), FLEET_OK);
     session.plan = setting_plan_desc(s);
