@@ -168,6 +168,7 @@ typedef struct stand {
     fleet_session s; /* pool 0 */
     clients c;
     serving args[POOLS * LAYERS];
+    uint32_t n_args; /* of the graphs of its launch */
     fleet_status status;
     fleet_host_stats stats;
 } stand;
@@ -175,7 +176,7 @@ typedef struct stand {
 static void *launch(void *argument)
 {
     stand *o = (stand *)argument;
-    fleet_session_run(&o->s, o->args, sizeof o->args);
+    fleet_session_run(&o->s, o->args, o->n_args * sizeof *o->args);
     o->status = fleet_session_wait(&o->s);
     fleet_server_ended(&o->c.server, o->status);
     return NULL;
@@ -198,6 +199,7 @@ static int stand_open(test_run *t, stand *o, const setting *s, uint32_t beside)
     setting pools[POOLS];
     fleet_graph *g;
     memset(o, 0, sizeof *o);
+    o->n_args = beside ? POOLS * LAYERS : LAYERS;
     setting_pools(s, pools);
     clients_init(&o->c, s->seed);
     d.requests = REQUESTS, d.reactive_requests = 2, d.events = 2;
