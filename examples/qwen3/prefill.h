@@ -144,6 +144,12 @@ static void prefill_divide_steps(const model *m, const decoder *d, prefill_step 
         }
 }
 
+/* Floats of a product's parts, at most: there are no more parts of tiles than workers. */
+static uint64_t most_parts(uint64_t workers)
+{
+    return workers * PREFILL_TILE_ROWS * prefill_columns(1);
+}
+
 /* Memory for the activations of max_rows rows, and the last ones of `sequences` prompts; d: the session's. */
 static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d, const model *m,
                             uint32_t sequences)

@@ -8,12 +8,6 @@
 #include "graph.h"
 
 #if !defined(FLEET_HOST)
-/* Floats of a product's parts, at most: there are no more parts of tiles than workers. */
-static uint64_t most_parts(uint64_t workers)
-{
-    return workers * PREFILL_TILE_ROWS * prefill_columns(1);
-}
-
 /* Of several ranks, after a product whose sums are summands of the residual stream on each of them, or
    after the task that adds up those of experts. `join` and the grid after it read what all ranks have
    stored, so they wait for all: and so, when these sums are stored again, `join` has read them. */
