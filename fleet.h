@@ -586,11 +586,12 @@ FLEET_API void fleeti_event_scope(fleet_graph *g, fleet_etensor event, fleet_sco
                                   const char *site);
 #define fleet_event_scope(g, event, scope) fleeti_event_scope(g, event, scope, FLEETI_HERE)
 
-/* Declares that something outside the kernel takes part in an event. roles: FLEET_EXTERNAL_NOTIFIES (it adds
-   `notifies` arrivals to each element in each step), FLEET_EXTERNAL_WAITS (it waits for it), or both. scope:
-   FLEET_SCOPE_DEVICE for kernels and copies on this device; FLEET_SCOPE_SYSTEM for the host and other devices: the
-   counters are then in host memory that the device can access. In a DYNAMIC plan the grids that wait for external
-   notifies are STATIC: their workers wait for them. */
+/* Declares that something outside the kernel takes part in an event. roles: FLEET_EXTERNAL_NOTIFIES
+   (it adds `notifies` arrivals to each element in each step), FLEET_EXTERNAL_WAITS (it waits for
+   it), or both. scope: FLEET_SCOPE_DEVICE for kernels and copies on this device; FLEET_SCOPE_SYSTEM
+   for the host and other devices: the counters are then in host memory that the device can access.
+   In a DYNAMIC plan the grids that wait for external notifies are STATIC: their workers wait for
+   them. */
 #define FLEET_EXTERNAL_NOTIFIES 1u
 #define FLEET_EXTERNAL_WAITS 2u
 FLEET_API void fleeti_event_external(fleet_graph *g, fleet_etensor event, uint32_t roles,

@@ -554,10 +554,11 @@ typedef struct fleet_view {
    are for words that change while the task runs. 16 bytes are read in parts, each of them atomic.
    Stores are ordered like plain stores: notify publishes them.
 
-   Where few waves run, bandwidth needs several loads in flight: the compiler counts them like plain ones, and waits where it
-   must. Two help it to:
+   Where few waves run, bandwidth needs several loads in flight: the compiler counts them like plain
+   ones, and waits where it must. Two help it to:
      fleet_load_streaming64  four quads: quads[i] = sixteen bytes at `at` + i * stride_bytes
-     fleet_view              a base address, the same in all lanes of a wave, and an offset in bytes per lane, below 4 GB */
+     fleet_view              a base address, the same in all lanes of a wave, and an offset in bytes
+                             per lane, below 4 GB */
 FLEET_DEVICE uint32_t fleet_load_streaming4(const void *at);
 FLEET_DEVICE uint64_t fleet_load_streaming8(const void *at);
 FLEET_DEVICE fleet_quad fleet_load_streaming16(const void *at);
@@ -1506,15 +1507,17 @@ FLEET_DEVICE uint64_t fleet_load_coherent8(const void *at)
                              __HIP_MEMORY_SCOPE_AGENT);
 }
 
-/* The policy of what streams through a view or to LDS: nt, or with 1 here sc1 nt. A line must stay in the L2 for workers of
-   the chiplet that read it too. nt does that. By the ISA's tables (and in tests/amdsim) sc1 reads past the L2 of a device that
-   has several; FLEET's authors have counted L2 hits with it. No load needs it, since weights do not change during a launch.
-   tests/bench/on_amd.sh decides for weights that are read once: 1 only where own.sc1_nt beats own.nt, and chiplet.sc1_nt is no
-   worse than chiplet.nt. */
+/* The policy of what streams through a view or to LDS: nt, or with 1 here sc1 nt. A line must stay
+   in the L2 for workers of the chiplet that read it too. nt does that. By the ISA's tables (and in
+   tests/amdsim) sc1 reads past the L2 of a device that has several; FLEET's authors have counted L2
+   hits with it. No load needs it, since weights do not change during a launch.
+   tests/bench/on_amd.sh decides for weights that are read once: 1 only where own.sc1_nt beats
+   own.nt, and chiplet.sc1_nt is no worse than chiplet.nt. */
 #define FLEETI_STREAMING_SC1 0
 
-/* Buffer instructions take one address for the wave and an offset per lane; their builtin takes the policy: bit 1 is nt, bit 4
-   is sc1 (LLVM, CPol). Compilers before LLVM 19 (ROCm 6.2) have no such builtin, and load from global memory, by nt. */
+/* Buffer instructions take one address for the wave and an offset per lane; their builtin takes the
+   policy: bit 1 is nt, bit 4 is sc1 (LLVM, CPol). Compilers before LLVM 19 (ROCm 6.2) have no such
+   builtin, and load from global memory, by nt. */
 #if defined(FLEETI_GFX_CHIPLETS)
 #if __has_builtin(__builtin_amdgcn_raw_buffer_load_b128)
 #define FLEETI_BUFFER_LOADS 1

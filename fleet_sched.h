@@ -401,8 +401,9 @@ typedef struct fleet_launch_desc {
     /* passes over the graph, or FLEET_STEPS_ENDLESS; default 1. Under DYNAMIC the arrivals at step events of so many
        steps together are at most 2^31 - 1 */
     uint32_t steps;
-    /* per workgroup; a multiple of the wave size, at most 1024 with the producer's, and at most those of the
-       kernel's declaration. Default 0: those of FLEET_KERNEL; 256 for kernels that are declared otherwise */
+    /* per workgroup; a multiple of the wave size, at most 1024 with the producer's, and at most
+       those of the kernel's declaration. Default 0: those of FLEET_KERNEL; 256 for kernels that are
+       declared otherwise */
     uint32_t threads;
     /* dynamic LDS that tiles get through ctx; default 0: on the CPU ctx.lds is null */
     uint32_t lds_bytes;

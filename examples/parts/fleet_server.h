@@ -1791,8 +1791,9 @@ FLEET_DEVICE uint32_t fleeti_agent_prompt(fleet_table *t, fleet_class priority, 
     return t->oldest_turn[priority] ? shortest : oldest;
 }
 
-/* One prompt in each iteration. Piggyback: a proactive prompt runs only while no reactive one waits.
-   Ageing: an aged one takes turns with reactive prompts, a chunk of its own for each of theirs. */
+/* One prompt in each iteration. Piggyback: a proactive prompt runs only while no reactive one
+   waits. Ageing: an aged one takes turns with reactive prompts, a chunk of its own for each of
+   theirs. */
 FLEET_DEVICE uint32_t fleeti_agent_prefill(fleet_table *t, uint32_t pool)
 {
     uint32_t aged; /* the oldest proactive one */

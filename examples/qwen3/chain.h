@@ -8,9 +8,9 @@
 
 typedef char a_row_is_routed[QWEN3_MAX_EXPERTS <= ROUTE_SCORES ? 1 : -1];
 
-/* Tasks of a round. An upper bound: GPUs have no task that combines KV splits, not each session draws, only a server has
-   gates, and only the kernel that takes prompts adds up parts, or exchanges them. Of several ranks, a task is one for each of
-   them. */
+/* Tasks of a round. An upper bound: GPUs have no task that combines KV splits, not each session
+   draws, only a server has gates, and only the kernel that takes prompts adds up parts, or
+   exchanges them. Of several ranks, a task is one for each of them. */
 static uint32_t count_tasks(const model *m)
 {
     const uint32_t exchanges = m->ranks > 1 ? 2 : 0;

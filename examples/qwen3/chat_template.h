@@ -1,10 +1,10 @@
-/* chat_template.h: what a model's files say of its use: which chat template it has, and how it draws
-   tokens.
+/* chat_template.h: what a model's files say of its use: which chat template it has, and how it
+   draws tokens.
 
    A template is a program; the ones of Qwen3's families are compiled in (qwen3_chat_prompt) and
    recognised by what they contain. Any other is refused, for a conversation that is spelled wrongly
-   is answered badly, and nothing shows it; the user may then name the family. Functions return 0, or
-   -1 and a message that begins with the file. */
+   is answered badly, and nothing shows it; the user may then name the family. Functions return 0,
+   or -1 and a message that begins with the file. */
 #ifndef QWEN3_CHAT_TEMPLATE_H
 #define QWEN3_CHAT_TEMPLATE_H
 
@@ -103,8 +103,8 @@ static inline int qwen3_recognised(const qwen3_source *s, const char *text, qwen
                : 0;
 }
 
-/* The family of a model, by chat_template.jinja or tokenizer_config.json; without a template that of
-   Qwen3. */
+/* The family of a model, by chat_template.jinja or tokenizer_config.json; without a template that
+   of Qwen3. */
 static inline int qwen3_family_read(const char *dir, qwen3_family *family, char *error,
                                     size_t error_size)
 {

@@ -407,8 +407,8 @@ static void next_region(fleet_peers *peers, size_t bytes)
 {
     for (uint32_t i = 0; i < peers->ranks; i++) peers->bases[i] = (char *)peers->bases[i] + bytes;
 }
-/* Makes plan, image and state of a launch. peers: of several ranks, the part of their regions for its
-   events, of so many bytes. 0, or -1 and mem->error. */
+/* Makes plan, image and state of a launch. peers: of several ranks, the part of their regions for
+   its events, of so many bytes. 0, or -1 and mem->error. */
 static int prefill_stage_make(prefill_stage *s, device_memory *mem, const model *m,
                               const decoder *d,
                               fleet_graph *(*build)(const model *, const decoder *, task_args *),

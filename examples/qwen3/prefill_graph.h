@@ -8,9 +8,10 @@
 #include "graph.h"
 
 #if !defined(FLEET_HOST)
-/* Of several ranks, after a product whose sums are summands of the residual stream on each of them, or
-   after the task that adds up those of experts. `join` and the grid after it read what all ranks have
-   stored, so they wait for all: and so, when these sums are stored again, `join` has read them. */
+/* Of several ranks, after a product whose sums are summands of the residual stream on each of them,
+   or after the task that adds up those of experts. `join` and the grid after it read what all ranks
+   have stored, so they wait for all: and so, when these sums are stored again, `join` has read
+   them. */
 static void append_exchange(chain *c, const char *of, uint32_t layer, uint32_t product,
                             const float *next_norm)
 {
@@ -178,8 +179,8 @@ static void prefill_shapes(const model *m, const decoder *d, fleet_linear *shape
     shapes[PREFILL_EXPERT_UP] = linear_shape_of(2 * m->expert_ffn, d->hidden, 1);
     shapes[PREFILL_EXPERT_DOWN] = linear_shape_of(d->hidden, m->expert_ffn, 1);
 }
-/* After a product that adds to the residual stream: adds up its parts, if there are any, or those of
-   all ranks. */
+/* After a product that adds to the residual stream: adds up its parts, if there are any, or those
+   of all ranks. */
 static void append_add(chain *c, const char *of, uint32_t layer, uint32_t product,
                        const float *next_norm)
 {

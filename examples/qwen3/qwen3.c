@@ -758,8 +758,8 @@ static int open_text(program *a, const qwen3_config *config)
 }
 
 /* Encodes the conversation, whose last message is not answered yet. Of one that does not fit the
-   context with an answer, the oldest turns go, each a message and its answer; a message that does not
-   fit alone goes instead, so that it costs no history. */
+   context with an answer, the oldest turns go, each a message and its answer; a message that does
+   not fit alone goes instead, so that it costs no history. */
 static int encode_turn(program *a, uint32_t *is_left_out)
 {
     conversation *c = &a->said;

@@ -52,7 +52,8 @@ typedef struct qwen3_string {
     size_t size, room;
 } qwen3_string;
 
-/* Where parts of a text begin and end, in order: parts whose added tokens are text like any other. */
+/* Where parts of a text begin and end, in order: parts whose added tokens are text like any
+   other. */
 typedef struct qwen3_spans {
     size_t *at; /* [2 count]: begin, end, begin ... */
     size_t count, room;
@@ -164,11 +165,11 @@ static inline qwen3_chat_style qwen3_style_of(qwen3_family family, int thinking)
     return style;
 }
 
-/* Appends the prompt that Qwen3's chat template makes of a conversation, up to where the assistant's
-   answer begins. Of answers before the last question the reasoning is left out. thinking 0: the
-   answer of a hybrid model begins with an empty reasoning, so that it does not reason. plain: to it the spans
-   of what messages say are added, so that control tokens in them are text; or null. -1: a role is
-   none of the four, or there is no memory. */
+/* Appends the prompt that Qwen3's chat template makes of a conversation, up to where the
+   assistant's answer begins. Of answers before the last question the reasoning is left out.
+   thinking 0: the answer of a hybrid model begins with an empty reasoning, so that it does not
+   reason. plain: to it the spans of what messages say are added, so that control tokens in them are
+   text; or null. -1: a role is none of the four, or there is no memory. */
 static inline int qwen3_chat_prompt(const qwen3_message *messages, size_t count,
                                     qwen3_chat_style style, qwen3_string *prompt,
                                     qwen3_spans *plain, char *error, size_t error_size);

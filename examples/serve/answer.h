@@ -188,8 +188,8 @@ static void add_call(const answer *a, choice *h, const char *where, text_piece t
     }
 }
 
-/* Takes apart what is certain of the text that follows what was taken before; returns how many bytes
-   that is. last: no more will come. */
+/* Takes apart what is certain of the text that follows what was taken before; returns how many
+   bytes that is. last: no more will come. */
 static size_t split_text(const answer *a, choice *h, const char *where, const char *text,
                          size_t size, uint32_t last, said *to)
 {
@@ -241,8 +241,8 @@ static json_t *message_object(const answer *a, const said *what, uint32_t first)
     return message;
 }
 
-/* A choice with these tokens, whose references and memory it takes. where: "message" or "delta" in a
-   chat. finish: why it ended, or null. */
+/* A choice with these tokens, whose references and memory it takes. where: "message" or "delta" in
+   a chat. finish: why it ended, or null. */
 static json_t *choice_object(const answer *a, const choice *h, const char *where, uint32_t first,
                              said *what, json_t *ids, const char *finish)
 {

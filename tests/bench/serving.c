@@ -12,9 +12,9 @@
              step. The same step of the one-shot program: tests/bench/qwen3.sh. By the least and the most the scheduler
              then predicts how long an iteration takes; a line for each policy says how wrong it was
    first     a request with such a prompt at a time: time to its first token
-   alone     --clients requests of --prompt and --answer tokens at once, by the device's clock, which
-             a simulated GPU has, too: from the first batch to the last one's first token, and its
-             time per token after that
+   alone     --clients requests of --prompt and --answer tokens at once, by the device's clock,
+             which a simulated GPU has, too: from the first batch to the last one's first token, and
+             its time per token after that
    clients   N clients with one request each at a time, four times, all of the same length: tokens a second, and mean and
              99th percentile of the time to the first token and of the time per token, in milliseconds
    load      mixes of 1 reactive request for 2 proactive ones, at utilisations of 0.3 to 1.5 of the rate that was measured

@@ -203,8 +203,8 @@ static void short_prompts_overtake_long_ones(test_run *t)
     run_with(t, NULL, overtaking_reactive);
     if (!t->failed_here) run_with(t, NULL, overtaking_proactive);
 }
-/* A chunk that has stopped between two layers goes on before a shorter prompt of its class: there is
-   place for one. */
+/* A chunk that has stopped between two layers goes on before a shorter prompt of its class: there
+   is place for one. */
 static void stopped_first(test_run *t, sim *s)
 {
     job *a = sim_submit(s, FLEET_PROACTIVE, 2 * SIM_CHUNK, 1), *b, *c;

@@ -1164,8 +1164,8 @@ static void topologies(test_run *t)
     REFUSED(g, &desc, FLEET_ERROR_ARGUMENT, "counter_stride_bytes is 24");
 }
 
-/* No task of the launch would push what an external event makes ready: a grid that waits for it is STATIC
-   in a DYNAMIC plan, and cannot be declared DYNAMIC. */
+/* No task of the launch would push what an external event makes ready: a grid that waits for it is
+   STATIC in a DYNAMIC plan, and cannot be declared DYNAMIC. */
 static void outside_under_dynamic(test_run *t)
 {
     for (uint32_t declared = 0; declared < 2; declared++) {

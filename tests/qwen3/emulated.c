@@ -2440,7 +2440,8 @@ static void plain_experts(const plain_layer *l, const double *x, const double *f
 }
 
 /* The layer from the router on, with so many workers: the new residual stream in h, x and squares.
-   Of several ranks (o->d.peers), with this one's experts alone, whose sums go to the ranks that have the rows. */
+   Of several ranks (o->d.peers), with this one's experts alone, whose sums go to the ranks that
+   have the rows. */
 static void launch_experts(const prefill_experts_case *p, task_args *o, float *h,
                            const uint16_t *router, const uint16_t *up, const uint16_t *down,
                            uint32_t workers)
@@ -2477,8 +2478,8 @@ static const uint16_t *packed_matrix(const uint16_t *from, uint32_t which, uint3
 {
     return from + (size_t)which * ceil_div(n, TILE_N) * TILE_N * (ceil_div(k, K_ALIGN) * K_ALIGN);
 }
-/* Three ranks, of which the last one may have no experts: the sums that they store to the ranks that
-   have the rows add up to `wants`. */
+/* Three ranks, of which the last one may have no experts: the sums that they store to the ranks
+   that have the rows add up to `wants`. */
 static void check_ranks_of_experts(test_run *t, const prefill_experts_case *p, task_args *o,
                                    const uint16_t *router, const uint16_t *up, const uint16_t *down,
                                    const float *before, const double *wants, const double *sizes,

@@ -457,7 +457,8 @@ static void write_text(const char *dir, const char *name, const char *text)
     if (!f || fputs(text, f) < 0 || fclose(f)) abort();
 }
 
-/* Templates are recognised by what they contain; another one is refused, and how to go on is said. */
+/* Templates are recognised by what they contain; another one is refused, and how to go on is
+   said. */
 static void families_of_templates(test_run *t)
 {
 #define CHATML "<|im_start|> <|im_end|> <tool_response> tool_call.arguments is string "

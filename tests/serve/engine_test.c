@@ -1,6 +1,6 @@
-/* engine_test.c: an engine without a model (examples/serve/engine.h), so that the server is tested alone. An
-   answer repeats its prompt: what reaches the wrong client shows. Whole pages of a prompt with which the one before it
-   began too are reused. Some tokens of a prompt are orders: */
+/* engine_test.c: an engine without a model (examples/serve/engine.h), so that the server is tested
+   alone. An answer repeats its prompt: what reaches the wrong client shows. Whole pages of a prompt
+   with which the one before it began too are reused. Some tokens of a prompt are orders: */
 #if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
 #endif

@@ -919,8 +919,8 @@ static void several_answers(test_run *t)
     server_close(&s);
 }
 
-/* Usage and metrics say how many tokens of prompts were found in pages of earlier ones. Answers to one prompt share it:
-   what the first of them finds counts. */
+/* Usage and metrics say how many tokens of prompts were found in pages of earlier ones. Answers to
+   one prompt share it: what the first of them finds counts. */
 static void cached_tokens_are_counted(test_run *t)
 {
     static const struct {

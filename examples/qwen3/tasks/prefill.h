@@ -189,9 +189,9 @@ FLEET_DEVICE void embed_rows(const fleet_ctx *ctx, const task_args *args, const 
 }
 
 /* Of several ranks (ranks.h), each has the residual stream of some neighbouring rows of a step. The
-   products of o, and of down or the experts, are summands of it: each rank stores its parts of a row
-   to the rank that has the row. So a rank gets each of its rows once from each other one, and sends
-   the next product's input once. SHARED_ROWS: rows of a rank are a multiple of so many. */
+   products of o, and of down or the experts, are summands of it: each rank stores its parts of a
+   row to the rank that has the row. So a rank gets each of its rows once from each other one, and
+   sends the next product's input once. SHARED_ROWS: rows of a rank are a multiple of so many. */
 #define SHARED_ROWS 8u
 FLEET_HOST_DEVICE uint32_t rows_of_rank(const decoder *d, uint32_t rows)
 {
@@ -306,8 +306,8 @@ FLEET_DEVICE void join_rows(const fleet_ctx *ctx, const task_args *args, const u
 }
 #endif
 
-/* Keeps the residual stream of prompts' last tokens, which the next step overwrites: a warp copies EMBEDDED columns. Of several
-   ranks, the one that has the row stores it to all. */
+/* Keeps the residual stream of prompts' last tokens, which the next step overwrites: a warp copies
+   EMBEDDED columns. Of several ranks, the one that has the row stores it to all. */
 FLEET_DEVICE void keep_rows(const fleet_ctx *ctx, const task_args *args)
 {
     const decoder *d = &args->d;
