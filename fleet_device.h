@@ -117,12 +117,13 @@
           release  fleeti_leave, fleeti_residency_check: drain, RMW     carrier  due     acquire  fleeti_claim: RMW of due
           red      A claim, exit, leave: drain before the state is free, residency: drain before leaving; N claim, claim
                    withdrawn, leave; tests/host/claims.c under TSan; S claim
-       12 residency. Each workgroup's place -> the one that decides; its result -> all workgroups, in one word for each
-          chiplet; before that, what the claim has cleared -> both
-          release  fleeti_claim: drain, barrier, twice; fleeti_residency_check: RMW of the count
-          carrier  resident; residency; result
-          acquire  fleeti_residency_check: RMW of the count, poll; fleeti_residency_decide: polls
-          red      A claim: drain, barrier before the check is open, before the counts; word for other workgroups: drain; N;
+       12 residency. What a claim has set -> launches that were refused meanwhile; each workgroup's place -> the one that
+          decides; its result -> all workgroups, in one word for each chiplet
+          release  fleeti_claim: drain, barrier, RMW of due; fleeti_residency_check: RMW of the count
+          carrier  due; resident; residency; result; for the claim's own launch the end of its kernel
+          acquire  fleeti_claim_yield: poll of due; fleeti_residency_check: poll; fleeti_residency_decide: polls;
+                   fleeti_enter: fleeti_await_kernel
+          red      A claim: drain, barrier before others may look; word for other workgroups: drain; N;
                    tests/host/claim_orders.c; S claim
        13 exit. What each workgroup stored -> the workgroup that closes the run
           release  fleeti_leave: each wave drains, barrier; drain, RMW     carrier  left of its chiplet, then exited
@@ -257,6 +258,10 @@
                                           test  tests/gpu/endings.c, endless_without_work
        26 fleeti_next_task_slow: a wave that has no task in many batches of wavefront-tasks
           ends  as loop 25                test  tests/gpu/endings.c, endless_without_work
+       27 fleeti_claim_yield: a refused claim's wait for the one that opens a run
+          ends  that claim, which waits for nothing                     test  tests/host/claim_orders.c
+       28 fleeti_claim_yield: and for the workgroups of that run to begin
+          ends  watch                                                   test  tests/host/claims.c
 
    ERRORS
        wait and test return a fleet_status to every thread of the group. Host functions return one.
@@ -468,7 +473,10 @@ typedef struct fleet_kernel_desc {
     uint32_t threads;     /* per workgroup; on the CPU see host.waves */
     uint32_t lds_bytes;   /* dynamic LDS; default 0 */
     uint32_t cooperative; /* 1: fail unless all workgroups are resident at once; default 0 */
-    fleet_stream stream;  /* default: the default stream */
+    /* 1: where the device can, workgroups begin before the kernel before it in the stream has ended,
+       and wait for that in fleeti_await_kernel; default 0 */
+    uint32_t early;
+    fleet_stream stream; /* default: the default stream */
     fleet_host_desc host;
 } fleet_kernel_desc;
 
@@ -975,6 +983,10 @@ FLEET_DEVICE void fleeti_async_copy_end(const fleeti_async_copy *copy, fleeti_ld
 /* ---- order and counters ---- */
 
 /* Waits until this wave's stores are in the L2 of its chiplet. */
+/* Two kernels in a row, of which the second is launched early (fleet_kernel_desc): the first lets it
+   begin, and the second waits for the end of the first, whose stores are visible then. */
+FLEET_DEVICE void fleeti_let_kernel_begin(void);
+FLEET_DEVICE void fleeti_await_kernel(void);
 FLEET_DEVICE void fleeti_drain(void);
 /* Publishes what is in this chiplet's L2. */
 FLEET_DEVICE void fleeti_write_back_device(void);
@@ -1303,6 +1315,8 @@ FLEET_DEVICE uint32_t fleeti_task_waves(fleeti_thread self)
 
 /* Neither s_barrier nor a workgroup fence waits for vector stores, so this does. The L1 is write-through: after the
    wait the stores are in the chiplet's L2. */
+FLEET_DEVICE void fleeti_let_kernel_begin(void) {} /* kernels begin when those before have ended */
+FLEET_DEVICE void fleeti_await_kernel(void) {}
 FLEET_DEVICE void fleeti_drain(void)
 {
 #if defined(FLEETI_GFX9)
@@ -1872,6 +1886,7 @@ FLEET_DEVICE const char *fleeti_stage_address(const fleeti_pipeline *s, uint32_t
 #define FLEETI_RT_ATTRIBUTES hipFuncAttributes
 #define FLEETI_RT_UNITS hipDeviceAttributeMultiprocessorCount
 #define FLEETI_RT_COOPERATIVE hipDeviceAttributeCooperativeLaunch
+#define FLEETI_RT_CAPTURES_COOPERATIVE 0
 /* ROCm runs all cooperative launches of a device on one queue, which copies use too; earlier versions wait there for the
    end of each. */
 #define FLEETI_STAYS_ORDINARY 1
@@ -1893,6 +1908,9 @@ FLEET_DEVICE const char *fleeti_stage_address(const fleeti_pipeline *s, uint32_t
 #define FLEETI_RT_PINNED(memory, bytes)                                                            \
     hipHostMalloc(memory, bytes, hipHostMallocMapped | hipHostMallocCoherent)
 #define FLEETI_RT_PINNED_FREE(memory) hipHostFree(memory)
+/* No kernel begins before the one before it has ended. */
+#define FLEETI_RT_EARLY(kernel) 0
+#define FLEETI_RT_LAUNCH_EARLY(kernel, blocks, threads, args, d) hipErrorNotSupported
 
 #endif /* FLEET_HIP */
 
@@ -1987,6 +2005,19 @@ FLEET_DEVICE uint32_t fleeti_shuffle(uint32_t value, uint32_t lane)
 
 /* Order is in the RMWs (acq_rel) and in the polls (acquire; those of a wait: fleeti_spin_acquire). Both are
    cumulative over the barrier of the group (PTX memory model, causality order), so these functions do nothing. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+FLEET_DEVICE void fleeti_let_kernel_begin(void) {}
+FLEET_DEVICE void fleeti_await_kernel(void) {}
+#else
+FLEET_DEVICE void fleeti_let_kernel_begin(void)
+{
+    __asm__ volatile("griddepcontrol.launch_dependents;");
+}
+FLEET_DEVICE void fleeti_await_kernel(void)
+{
+    __asm__ volatile("griddepcontrol.wait;" ::: "memory");
+}
+#endif
 FLEET_DEVICE void fleeti_drain(void) {}
 FLEET_DEVICE void fleeti_write_back_device(void) {}
 FLEET_DEVICE void fleeti_write_back_system(void) {}
@@ -2547,6 +2578,7 @@ FLEET_DEVICE const char *fleeti_stage_address(const fleeti_pipeline *s, uint32_t
 #define FLEETI_RT_ATTRIBUTES struct cudaFuncAttributes
 #define FLEETI_RT_UNITS cudaDevAttrMultiProcessorCount
 #define FLEETI_RT_COOPERATIVE cudaDevAttrCooperativeLaunch
+#define FLEETI_RT_CAPTURES_COOPERATIVE 1
 #define FLEETI_STAYS_ORDINARY 0 /* a launch that stays may be cooperative */
 #define FLEETI_RT_LDS_BYTES(properties) (properties).sharedMemPerBlockOptin
 #define FLEETI_RT_MAY_CAPTURE(stream) 1
@@ -2554,6 +2586,9 @@ FLEET_DEVICE const char *fleeti_stage_address(const fleeti_pipeline *s, uint32_t
 #define FLEETI_RT_CHIPLETS(count, device) ((void)(device), *(count) = 0, cudaSuccess)
 #define FLEETI_RT_PINNED(memory, bytes) cudaHostAlloc(memory, bytes, cudaHostAllocMapped)
 #define FLEETI_RT_PINNED_FREE(memory) cudaFreeHost(memory)
+#define FLEETI_RT_EARLY(kernel) fleeti_may_begin_early(kernel)
+#define FLEETI_RT_LAUNCH_EARLY(kernel, blocks, threads, args, d)                                   \
+    fleeti_launch_early(kernel, blocks, threads, args, d)
 
 #endif /* FLEET_CUDA */
 
@@ -2741,6 +2776,8 @@ FLEET_DEVICE uint32_t fleeti_thread_lane(fleeti_thread self)
 
 /* Order is in acquire-release RMWs and acquire polls, which thread sanitizers understand. These functions drive the
    memory model and the counts. */
+FLEET_DEVICE void fleeti_let_kernel_begin(void) {} /* kernels begin when those before have ended */
+FLEET_DEVICE void fleeti_await_kernel(void) {}
 FLEET_DEVICE void fleeti_drain(void)
 {
     fleeti_host_drain();
@@ -4701,6 +4738,36 @@ fleet_status fleet_stream_wait(fleet_stream stream)
     return fleeti_rt(FLEETI_RT(StreamSynchronize)(stream));
 }
 
+#if defined(FLEET_CUDA)
+/* Programmatic dependent launch. Code for older devices would not wait (fleeti_await_kernel). */
+static int fleeti_may_begin_early(const void *kernel)
+{
+#if CUDART_VERSION >= 12030 /* graphs have it, too */
+    struct cudaFuncAttributes a;
+    return !fleeti_rt(cudaFuncGetAttributes(&a, kernel)) && a.ptxVersion >= 90 &&
+           a.binaryVersion >= 90;
+#else
+    (void)kernel;
+    return 0;
+#endif
+}
+static cudaError_t fleeti_launch_early(const void *kernel, dim3 blocks, dim3 threads, void **args,
+                                       const fleet_kernel_desc *d)
+{
+    cudaLaunchAttribute attributes[2];
+    cudaLaunchConfig_t config = cudaLaunchConfig_t();
+    memset(attributes, 0, sizeof attributes);
+    config.gridDim = blocks, config.blockDim = threads;
+    config.dynamicSmemBytes = d->lds_bytes, config.stream = d->stream;
+    config.attrs = attributes, config.numAttrs = 1 + (d->cooperative != 0);
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeCooperative;
+    attributes[1].val.cooperative = 1;
+    return cudaLaunchKernelExC(&config, kernel, args);
+}
+#endif
+
 fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_kernel_desc *d)
 {
     dim3 blocks, threads;
@@ -4712,7 +4779,9 @@ fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_k
         fleeti_rt(FLEETI_RT(FuncSetAttribute)(
             kernel.address, FLEETI_RT(FuncAttributeMaxDynamicSharedMemorySize), (int)d->lds_bytes)))
         return FLEET_ERROR_LAUNCH;
-    return fleeti_rt(d->cooperative
+    return fleeti_rt(d->early && FLEETI_RT_EARLY(kernel.address)
+                         ? FLEETI_RT_LAUNCH_EARLY(kernel.address, blocks, threads, args, d)
+                     : d->cooperative
                          ? FLEETI_RT(LaunchCooperativeKernel)(kernel.address, blocks, threads, args,
                                                               d->lds_bytes, d->stream)
                          : FLEETI_RT(LaunchKernel)(kernel.address, blocks, threads, args,
@@ -4825,7 +4894,8 @@ fleeti_room_of(fleet_kernel kernel, const fleet_kernel_desc *d, fleeti_room *roo
         units = 0;
     if (fleeti_rt(FLEETI_RT(DeviceGetAttribute)(&cooperative, FLEETI_RT_COOPERATIVE, device)))
         cooperative = 0;
-    room->cooperative = cooperative && per_unit > 0 && !fleeti_capturing(d->stream);
+    room->cooperative = cooperative && per_unit > 0 &&
+                        (FLEETI_RT_CAPTURES_COOPERATIVE || !fleeti_capturing(d->stream));
     if (per_unit <= 0) per_unit = (int)fleeti_may_run(kernel, d, device);
     room->all_units = (uint32_t)units;
     room->units =

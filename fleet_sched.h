@@ -245,6 +245,7 @@ typedef struct fleet_run {
     uint32_t blocks;           /* workgroups of the launch */
     uint32_t steps, lds_bytes; /* lds_bytes: dynamic LDS of a workgroup */
     uint32_t finish;           /* 1: tiles may call fleet_finish */
+    uint32_t key;              /* tells its launches from those of others of the state; not 0 */
     uint32_t single_task;      /* 1 + descriptor: run this one alone, without events */
     uint32_t single_chiplet;
 } fleet_run;
@@ -375,6 +376,7 @@ typedef struct fleet_state {
     size_t running, mailboxes, chiplet_of, counters, rings, shapes; /* offsets in device */
     size_t failures, system, log;                                   /* offsets in host */
     uint32_t launches;                                              /* enqueued */
+    uint32_t runs;                                                  /* prepared */
 } fleet_state;
 
 FLEET_API size_t fleet_state_bytes(const fleet_plan *plan);
@@ -411,9 +413,10 @@ typedef struct fleet_launch_desc {
        FLEET_PRODUCER_THREADS (on the CPU a wave) to each workgroup. Default 0: what FLEET_KERNEL declares; none for
        kernels that are declared otherwise */
     uint32_t pipeline_bytes;
-    /* 1: never a cooperative launch, the residency check alone proves that all workgroups are resident. An ordinary
-       launch is faster on AMD; a captured launch is always ordinary, and on AMD one that stays, because cooperative
-       launches would wait for its end. Default 0: cooperative where possible */
+    /* 1: never a cooperative launch, the residency check alone proves that all workgroups are resident. A cooperative one
+       needs no check where chiplets are virtual, and is faster there; an ordinary one is faster on AMD, where a captured
+       launch is always ordinary, and so is one that stays, because cooperative launches would wait for its end. Default
+       0: cooperative where possible */
     uint32_t ordinary;
     /* 1: launches although the runtime says that not all workgroups fit on the device at once, where it is known to be
        wrong. The launch is an ordinary one then, and the residency check decides. Default 0:
@@ -442,7 +445,7 @@ FLEET_API fleet_launch_desc fleet_launch_desc_default(void);
    has arguments. The call may be captured into a graph, each replay of which runs desc->steps further steps. The
    returned status covers what is known at once; fleet_state_wait returns that of the run. Of launches of one state
    that overlap, in several streams or as replays of one graph, at most one runs. The others end with
-   FLEET_ERROR_BUSY, and all of them do if they meet before all workgroups of the first one are resident.
+   FLEET_ERROR_BUSY, and of ordinary launches all do if they meet before all workgroups of the first one are resident.
    FLEET_ERROR_TOO_MANY_WORKERS: the device, or the part of it that the stream may use, cannot hold all workgroups of
    this kernel at once.
    FLEET_ERROR_SYMBOL_UNBOUND, FLEET_ERROR_TENSOR_UNBOUND: fleet_bind or fleet_bind_tensor is missing.
@@ -808,10 +811,11 @@ typedef struct fleeti_wide_line {
 } fleeti_wide_line;
 
 /* What the workgroups of a chiplet poll until there is a result, and what they need then, from the claim that opened the
-   run: the bucket, and the steps that it and the state have completed. */
+   run: the bucket, and the steps that it and the state have completed; where they begin at once, the key of their
+   fleet_run, and how many have begun. */
 typedef struct fleeti_run_line {
-    uint32_t word, bucket, bucket_epoch, epoch;
-    uint32_t pad[FLEETI_EVENT_LINE - 4];
+    uint32_t word, bucket, bucket_epoch, epoch, key, begun;
+    uint32_t pad[FLEETI_EVENT_LINE - 6];
 } fleeti_run_line;
 
 typedef struct fleeti_mailbox fleeti_mailbox;
@@ -858,13 +862,22 @@ typedef struct fleeti_config {
 /* The shape of a grid in this launch: its extents, filled up with 1, and its slices. */
 #define FLEETI_SHAPE (FLEET_MAX_RANK + 2u)
 
-/* Both words take read-modify-writes. */
+/* All of these but `open` take read-modify-writes. A claim writes them down (fleeti_log_claim): to
+   load the host's words would take a microsecond each. */
 typedef struct fleeti_due_line {
-    /* workgroups of launches, refused ones included, that have not left; 0: the state is free */
+    /* workgroups of launches, refused ones included, that have not left, and FLEETI_CLAIMING for each
+       claim that is setting the state; 0: the state is free */
     uint32_t word;
     uint32_t claims; /* launches so far, refused ones included */
-    uint32_t pad[FLEETI_EVENT_LINE - 2];
+    uint32_t open;   /* number of the launch that opened the last run */
+    /* launches that opened a run and failed the residency check, of these because others met them,
+       or for another reason but an abort: as fleeti_host.busy, less those that claims refused, and
+       nonresident */
+    uint32_t met, nonresident;
+    uint32_t pad[FLEETI_EVENT_LINE - 5];
 } fleeti_due_line;
+
+#define FLEETI_CLAIMING 0x1000000u
 
 /* The state in device memory. After this header, each part on cache lines of its own: running[total_workers + 1],
    mailboxes, virtual chiplets, counters, rings, shapes. */
@@ -894,12 +907,15 @@ struct fleeti_state {
     fleeti_run_line result[FLEET_MAX_CHIPLETS];
 };
 
-/* A result that is no fleet_status. For the workgroups of a chiplet it has the number of the chiplet in bits 24 to 30, and
+/* A result that is no fleet_status. For the workgroups of a chiplet it has the number of the chiplet in bits 24 to 29, and
    below it how many of them belong to the run: those of a lower rank. */
 #define FLEETI_RESIDENT 0x80000000u
+#define FLEETI_AT_ONCE 0xc0000000u /* the same, without a check */
+#define FLEETI_RESULT_KIND(result) ((result)&FLEETI_AT_ONCE)
 #define FLEETI_PENDING 0x40000000u
 #define FLEETI_OPEN 0x20000000u
-#define FLEETI_RESULT_CHIPLET(result) ((result) >> 24 & 0x7fu)
+#define FLEETI_RESULT_CHIPLET(result) ((result) >> 24 & 0x3fu)
+typedef char chiplets_of_two_states_fit_in_a_result[2 * FLEET_MAX_CHIPLETS <= 64 ? 1 : -1];
 #define FLEETI_RESULT_COUNT(result) ((result)&0xffffffu)
 /* as resident_chiplet: not all workgroups became resident in time */
 #define FLEETI_ANY_CHIPLET 0xffffffffu
@@ -956,7 +972,6 @@ typedef struct fleeti_log_entry {
 /* The last launches of a state, in pinned memory. */
 struct fleeti_log {
     fleeti_line busy; /* launches that claims refused as FLEET_ERROR_BUSY */
-    fleeti_line open; /* number of the launch that opened the last run */
     /* by the host alone: what fleet_state_status has returned of fleeti_host.busy, nonresident and
        poisoned */
     uint32_t told_busy, told_nonresident, told_poisoned;
@@ -1090,6 +1105,15 @@ typedef struct fleeti_tracer {
 } fleeti_tracer;
 #endif
 
+/* What thread 0 keeps from the residency check for when it leaves: the line of its chiplet, how many
+   workgroups of the line belong to the run, and the bucket of the plan. */
+#define FLEETI_PLACE_OF(line, count) ((line) | (count) << 12)
+#define FLEETI_PLACE_OF_BUCKET(bucket) ((bucket) << 6)
+#define FLEETI_PLACE_LINE(place) ((place)&0x3fu)
+#define FLEETI_PLACE_BUCKET(place) ((place) >> 6 & 0x3fu)
+#define FLEETI_PLACE_COUNT(place) ((place) >> 12)
+typedef char a_place_fits[FLEET_MAX_CHIPLETS <= 64 && FLEET_MAX_BUCKETS <= 64 ? 1 : -1];
+
 /* What does not change while the worker runs, and is the same in all threads of the workgroup. On NVIDIA it lies in
    LDS: tiles need the registers, and a spilled one costs more than a load from LDS. */
 typedef struct fleeti_fixed {
@@ -1105,7 +1129,7 @@ typedef struct fleeti_fixed {
     FLEETI_GLOBAL_POINTER(fleeti_mailbox) mailbox;
     uint32_t chiplets, steps;
     uint32_t blocks;       /* of this launch */
-    uint32_t line;         /* fleeti_chiplet_line */
+    uint32_t place;        /* FLEETI_PLACE_...; in thread 0 */
     uint32_t epoch_offset; /* epoch of the state less that of the bucket */
     /* its chiplet, its number there, and the number of workers there */
     uint32_t chiplet, worker, workers;
@@ -1760,14 +1784,20 @@ FLEET_DEVICE void fleeti_slot_notify_fetched(fleeti_worker *w)
    Launches of one state may overlap, and replays of one captured launch have the same arguments, so that nothing
    tells their workgroups apart. Therefore the state counts them. Each launch, a refused one included, adds its
    workgroups to `due` when it claims the state, and each workgroup subtracts itself as the last thing that it does.
-   A claim that finds 0 opens a run: it clears the results, and then the counts of the chiplets. Any other claim is refused.
+   A claim that finds 0 opens a run: it sets everything that the run needs. Any other claim is refused, and waits until
+   the one that opens has done so, which `due` says, too: no workgroup looks at a state that is being claimed.
    A workgroup counts itself on its chiplet, and waits for a result. The first one of the first chiplet decides, when as
    many are counted as a launch has: the run begins if and only if no others are due then. For a workgroup that was counted
    since the run was opened has not left, since there is no result; so those counted are all that are due, and those
    of the launch that opened the run are among them. Of workgroups that come later the result says that they do not
    belong to the run, since it has the counts, and they leave. If others are due, launches have met before all workgroups
-   of the first one were there: none of them runs, and all end with FLEET_ERROR_BUSY. A workgroup that was counted before
-   the counts were cleared finds the result of the run before, or belongs to a launch that is due until there is one.
+   of the first one were there: none of them runs, and all end with FLEET_ERROR_BUSY.
+
+   A launch that guarantees that all its workgroups are resident together needs no check, if the plan's chiplets are
+   virtual, so that each has as many as it needs. Then the claim stores the results itself, with the key of its
+   fleet_run, and workgroups of this key begin as soon as they are counted. Those of another key leave, and so do those
+   that are too many: of a launch of the same fleet_run, such as another executable of one captured graph, whose claim
+   waits until all workgroups of the run have begun.
    tests/model/claim.pml models this protocol. */
 
 /* Stores the result for the workgroups of all chiplets: a status, or if it has `passed`, a constant, FLEETI_RESIDENT with
@@ -1817,8 +1847,9 @@ FLEET_DEVICE void fleeti_residency_fail(fleeti_state *state, fleeti_wait_diagnos
         if (state->config.ranks) fleeti_stop_peers(state, FLEETI_SYSTEM | state->config.rank);
         /* Publishes what fleet_state_report says of the failure before its count. Pair: fleet_state_status. */
         fleeti_drain();
-        fleet_add_relaxed_system(seen.status == FLEET_ERROR_BUSY ? &host->busy : &host->nonresident,
-                                 1);
+        const uint32_t met = seen.status == FLEET_ERROR_BUSY;
+        fleet_add_relaxed_device(met ? &state->due.met : &state->due.nonresident, 1);
+        fleet_add_relaxed_system(met ? &host->busy : &host->nonresident, 1);
     } else { /* an abort, or another rank */
         fleeti_run_cannot_begin(state, seen);
     }
@@ -1965,8 +1996,33 @@ FLEET_DEVICE uint32_t fleeti_chiplet_line(const fleeti_state *state)
     return table ? table[fleet_block_id()] : fleet_chiplet_id();
 }
 
-/* The role of the workgroup, whose line is `raw`. Runs in thread 0. counts: as fleeti_residency_decide takes them. */
-FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run, uint32_t raw, fleeti_lds counts)
+/* A workgroup that is not part of the run is no longer due. */
+FLEET_DEVICE uint32_t fleeti_leave_refused(fleeti_state *state)
+{
+    /* Publishes the failure to the launch that claims the free state next. Pair: the RMW of `due` in
+       fleeti_claim (edge 11). */
+    fleeti_drain();
+    fleeti_rmw_device(&state->due.word, 0xffffffffu);
+    return FLEETI_ROLE_NONE;
+}
+
+/* As fleeti_residency_check, where the claim has stored the result. */
+FLEET_DEVICE uint32_t fleeti_begin_at_once(const fleet_run *run, uint32_t raw,
+                                           const fleeti_run_line *began, uint32_t *place)
+{
+    fleeti_state *state = run->state;
+    const uint32_t count = FLEETI_RESULT_COUNT(began->word);
+    if (began->key != run->key) return fleeti_leave_refused(state);
+    const uint32_t rank = fleet_add_relaxed_device(&state->result[raw].begun, 1);
+    if (rank >= count) return fleeti_leave_refused(state);
+    *place |= FLEETI_PLACE_OF(raw, count);
+    return FLEETI_ROLE_FIRST + (FLEETI_RESULT_CHIPLET(began->word) << 16 | rank);
+}
+
+/* The role of the workgroup, whose line is `raw`, as `began` has found it. Runs in thread 0. counts: as
+   fleeti_residency_decide takes them. place: receives FLEETI_PLACE_OF, if the workgroup belongs to the run. */
+FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run, uint32_t raw, fleeti_lds counts,
+                                             const fleeti_run_line *began, uint32_t *place)
 {
     fleeti_state *state = run->state;
     fleeti_host *host = state->config.host;
@@ -1974,9 +2030,9 @@ FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run, uint32_t raw,
     uint64_t since = 0;
     fleeti_wait_diagnostics seen = fleeti_no_event(FLEET_OK);
     fleeti_workgroup_on(raw);
-    /* The count comes before anything else. Acquires the result that fleeti_claim cleared before the counts, and releases
-       the count to the workgroup that decides. Pairs: fleeti_publish_device in fleeti_claim; the loads in
-       fleeti_residency_decide (edge 12). */
+    if (FLEETI_RESULT_KIND(began->word) == FLEETI_AT_ONCE)
+        return fleeti_begin_at_once(run, raw, began, place);
+    /* Releases the count to the workgroup that decides. Pair: the loads in fleeti_residency_decide (edge 12). */
     uint32_t rank = fleeti_rmw_device(&state->resident[raw].word, 1);
     if (rank == 0 && fleet_cas_relaxed_device(&state->residency.word, FLEETI_OPEN,
                                               FLEETI_PENDING) == FLEETI_OPEN)
@@ -2000,14 +2056,10 @@ FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run, uint32_t raw,
         seen = fleeti_no_event(
             fleeti_back_off(&state->result[raw].word, &state->config.watch, &tries, &since));
     }
-    if (!(result & FLEETI_RESIDENT) || rank >= FLEETI_RESULT_COUNT(result)) {
-        /* Publishes the failure to the launch that claims the free state next. Pair: the RMW of `due` in
-           fleeti_claim (edge 11). */
-        fleeti_drain();
-        fleeti_rmw_device(&state->due.word, 0xffffffffu);
-        return FLEETI_ROLE_NONE;
-    }
+    if (!(result & FLEETI_RESIDENT) || rank >= FLEETI_RESULT_COUNT(result))
+        return fleeti_leave_refused(state);
     uint32_t chiplet = FLEETI_RESULT_CHIPLET(result);
+    *place |= FLEETI_PLACE_OF(raw, FLEETI_RESULT_COUNT(result));
     if (chiplet >= state->config.end_chiplet) {
         const fleeti_state *other = state->config.other;
         chiplet -= state->config.end_chiplet;
@@ -2051,14 +2103,15 @@ FLEET_DEVICE void fleeti_await_peers(fleeti_state *state, uint32_t steps)
 }
 
 /* Closes the run of a state: advances the epoch unless the run failed, and tells the host. */
-FLEET_DEVICE void fleeti_close_run(fleeti_state *state, uint32_t steps)
+FLEET_DEVICE void fleeti_close_run(fleeti_state *state, uint32_t steps, uint32_t bucket)
 {
     fleeti_host *host = state->config.host;
+    uint32_t *of_bucket = &state->bucket_epoch[bucket];
     /* in flight together */
     uint32_t epoch = fleet_load_relaxed_device(&state->epoch.word);
+    const uint32_t bucket_epoch = fleet_load_relaxed_device(of_bucket);
     const uint32_t finished = fleet_load_relaxed_device(&state->finished.word) + 1;
     uint32_t stop = fleet_load_relaxed_device(&state->stop.word);
-    uint32_t *bucket = &state->bucket_epoch[fleet_load_relaxed_device(&state->bucket.word)];
     const uint64_t finish = fleeti_poll64_device(&state->finish.word);
     const uint32_t ran = finish ? (uint32_t)(finish >> 32) - epoch : steps;
     fleet_store_relaxed_device(&state->finished.word, finished);
@@ -2069,7 +2122,7 @@ FLEET_DEVICE void fleeti_close_run(fleeti_state *state, uint32_t steps)
     if (!stop) {
         epoch += ran;
         fleet_store_relaxed_device(&state->epoch.word, epoch);
-        fleet_store_relaxed_device(bucket, fleet_load_relaxed_device(bucket) + ran);
+        fleet_store_relaxed_device(of_bucket, bucket_epoch + ran);
     }
     fleet_store_relaxed_system(&host->epoch, epoch); /* the end of the kernel publishes both */
     fleet_store_relaxed_system(&host->finished, finished);
@@ -2093,17 +2146,19 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
         fleet_store_relaxed_device(fleeti_running(state) + w->fixed->id, 0);
     if (role & FLEETI_ROLE_BESIDE) state = state->config.other;
     {
-        const uint32_t raw = w->fixed->line;
-        const uint32_t count =
-            FLEETI_RESULT_COUNT(fleet_load_relaxed_device(&state->result[raw].word));
+        const uint32_t place = w->fixed->place, count = FLEETI_PLACE_COUNT(place);
         /* Publishes what this thread stored to the last workgroup of the chiplet, and through it to the one that closes
            the run. Pairs: the RMWs of those (edge 13, both ends). */
         fleeti_drain();
-        if (fleeti_rmw_device(&state->left[raw].word, 1) + 1 != count) return;
-        if (fleeti_rmw_device(&state->exited.word, count) + count != w->fixed->blocks) return;
+        if (fleeti_rmw_device(&state->left[FLEETI_PLACE_LINE(place)].word, 1) + 1 != count) return;
+        if (count != w->fixed->blocks && /* else there is no other chiplet */
+            fleeti_rmw_device(&state->exited.word, count) + count != w->fixed->blocks)
+            return;
+        fleeti_close_run(state, steps, FLEETI_PLACE_BUCKET(place));
     }
-    fleeti_close_run(state, steps);
-    if (state->config.other) fleeti_close_run(state->config.other, steps);
+    if (state->config.other)
+        fleeti_close_run(state->config.other, steps,
+                         fleet_load_relaxed_device(&state->config.other->bucket.word));
     /* Publishes the epoch to the launch that claims the free state next. Pair: the RMW of `due` in fleeti_claim (edge
        11). */
     fleeti_drain();
@@ -4089,24 +4144,28 @@ FLEET_DEVICE void fleeti_use_plan(fleeti_fixed *f, const fleet_plan *plan)
         (FLEETI_GLOBAL_POINTER(const fleeti_notify))fleeti_uniform_address(block + plan->notifies);
 }
 /* The workgroup's role, in all threads. counts: LDS that is free until the first task. began: what the claim has left for
-   the run, if there is a role. */
+   the run, if there is a role. place: see FLEETI_PLACE_OF. */
 FLEET_DEVICE uint32_t fleeti_enter_run(fleeti_thread self, const fleet_run *run, uint32_t raw,
-                                       fleeti_lds counts, fleeti_run_line *began)
+                                       fleeti_lds counts, fleeti_run_line *began, uint32_t *place)
 {
-    uint32_t role = 0, bucket = 0, bucket_epoch = 0, epoch = 0;
+    uint32_t role = 0;
+    __builtin_memset(began, 0, sizeof *began);
     if (fleet_thread_id() == 0) {
-        /* In flight during the residency check. They belong to this launch if the workgroup gets a role. */
+        /* In flight together. They belong to this launch if the workgroup gets a role. */
         const fleeti_run_line *line = &run->state->result[raw];
-        bucket = fleet_load_relaxed_device(&line->bucket);
-        bucket_epoch = fleet_load_relaxed_device(&line->bucket_epoch);
-        epoch = fleet_load_relaxed_device(&line->epoch);
-        role = fleeti_residency_check(run, raw, counts);
+        began->word = fleet_load_relaxed_device(&line->word);
+        began->key = fleet_load_relaxed_device(&line->key);
+        began->bucket = fleet_load_relaxed_device(&line->bucket);
+        began->bucket_epoch = fleet_load_relaxed_device(&line->bucket_epoch);
+        began->epoch = fleet_load_relaxed_device(&line->epoch);
+        *place = FLEETI_PLACE_OF_BUCKET(began->bucket);
+        role = fleeti_residency_check(run, raw, counts, began, place);
     }
     /* The two words by turns, and word 0 is that of the broadcast that follows (fleeti_chiplet_next). */
-    began->bucket = run->plan->n_buckets == 1 ? 0 : fleeti_broadcast(self, bucket, 0);
+    began->bucket = run->plan->n_buckets == 1 ? 0 : fleeti_broadcast(self, began->bucket, 0);
     role = fleeti_broadcast(self, role, 1);
-    began->bucket_epoch = fleeti_broadcast(self, bucket_epoch, 0);
-    began->epoch = fleeti_broadcast(self, epoch, 1);
+    began->bucket_epoch = fleeti_broadcast(self, began->bucket_epoch, 0);
+    began->epoch = fleeti_broadcast(self, began->epoch, 1);
     return role;
 }
 typedef char counts_fit_the_slots[4 * FLEETI_LOOP_QUADS >= FLEET_MAX_CHIPLETS ? 1 : -1];
@@ -4202,9 +4261,11 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
         fleeti_enter_single_task(w, f, run, only_static);
         return;
     }
-    uint32_t line = fleeti_uniform(fleeti_chiplet_line(run->state));
-    f->line = fleeti_uniform(line);
-    uint32_t role = fleeti_enter_run(w->self, run, line, w->slots, &began);
+    uint32_t line = fleeti_uniform(fleeti_chiplet_line(run->state)), place = 0;
+    fleeti_let_kernel_begin(); /* the claim of the next launch */
+    fleeti_await_kernel();     /* that of this one, whose stores are read from here on */
+    uint32_t role = fleeti_enter_run(w->self, run, line, w->slots, &began, &place);
+    f->place = fleeti_uniform(place);
     f->role = fleeti_uniform(role);
     if (role < FLEETI_ROLE_FIRST) {
         w->done = 1;
@@ -4711,13 +4772,12 @@ FLEET_DEVICE uint32_t fleeti_smallest_bucket(const fleet_plan *plan, const int32
     }
     return bucket;
 }
-/* Sets what the launch runs with: its bucket, its symbols, and the shapes that they give its grids. */
-FLEET_DEVICE void fleeti_set_shapes(fleeti_state *state, const fleet_plan *plan, uint32_t bucket)
+/* Sets what the launch runs with: its symbols, and the shapes that they give its grids. */
+FLEET_DEVICE void fleeti_set_shapes(fleeti_state *state, const fleet_plan *plan)
 {
     const fleeti_guard *guards = fleeti_plan_guards(plan);
     const fleeti_symbol *symbols = fleeti_plan_symbols(plan);
     uint32_t guarded = 0;
-    if (fleet_thread_id() == 0) fleet_store_relaxed_device(&state->bucket.word, bucket);
     for (uint32_t i = 0; i < plan->n_symbols; i++) guarded |= symbols[i].at_launch;
     for (uint32_t i = fleet_thread_id(); i < plan->n_symbols; i += fleet_thread_count())
         fleet_store_relaxed_device((uint32_t *)(void *)&state->symbols[i],
@@ -4732,48 +4792,54 @@ FLEET_DEVICE void fleeti_set_shapes(fleeti_state *state, const fleet_plan *plan,
         }
 }
 
-/* Writes down a launch that opens a run, or is refused. By one thread; the end of the kernel
-   publishes it. */
-FLEET_DEVICE void fleeti_log_claim(fleeti_state *state, uint32_t claim, uint32_t number,
-                                   fleet_status status)
+/* How a claim finds the state, for the log: before others may change it. By one thread. */
+FLEET_DEVICE fleeti_log_entry fleeti_log_find(const fleeti_state *state, uint32_t claim,
+                                              uint32_t number, fleet_status status)
 {
-    fleeti_log *log = state->config.log;
-    fleeti_host *host = state->config.host;
-    fleeti_log_entry *entry = &log->entries[claim % FLEETI_LOG_ENTRIES];
-    fleet_store_relaxed_system(&entry->claim, 0);
-    fleet_store_relaxed_system(&entry->number, number);
-    fleet_store_relaxed_system(&entry->status, (uint32_t)status);
-    fleet_store_relaxed_system(&entry->other, fleet_load_relaxed_system(&log->open.word));
-    fleet_store_relaxed_system(&entry->finished, fleet_load_relaxed_device(&state->finished.word));
-    fleet_store_relaxed_system(&entry->nonresident, fleet_load_relaxed_system(&host->nonresident));
-    fleet_store_relaxed_system(&entry->met, fleet_load_relaxed_system(&host->busy) -
-                                                fleet_load_relaxed_system(&log->busy.word));
-    fleet_store_relaxed_system(&entry->epoch, fleet_load_relaxed_device(&state->epoch.word));
-    if (status == FLEET_OK) fleet_store_relaxed_system(&log->open.word, number);
-    fleet_store_relaxed_system(&entry->claim, claim + 1);
+    fleeti_log_entry e;
+    e.claim = claim + 1, e.number = number, e.status = (uint32_t)status;
+    e.other = fleet_load_relaxed_device(&state->due.open);
+    e.finished = fleet_load_relaxed_device(&state->finished.word);
+    e.nonresident = fleet_load_relaxed_device(&state->due.nonresident);
+    e.met = fleet_load_relaxed_device(&state->due.met);
+    e.epoch = fleet_load_relaxed_device(&state->epoch.word);
+    return e;
+}
+/* Writes it down; the end of the kernel publishes it. */
+FLEET_DEVICE void fleeti_log_claim(fleeti_state *state, const fleeti_log_entry *e)
+{
+    fleeti_log_entry *to = &state->config.log->entries[(e->claim - 1) % FLEETI_LOG_ENTRIES];
+    fleet_store_relaxed_system(&to->claim, 0);
+    fleet_store_relaxed_system(&to->number, e->number);
+    fleet_store_relaxed_system(&to->status, e->status);
+    fleet_store_relaxed_system(&to->other, e->other);
+    fleet_store_relaxed_system(&to->finished, e->finished);
+    fleet_store_relaxed_system(&to->nonresident, e->nonresident);
+    fleet_store_relaxed_system(&to->met, e->met);
+    fleet_store_relaxed_system(&to->epoch, e->epoch);
+    fleet_store_relaxed_system(&to->claim, e->claim);
 }
 
-/* Makes one of the launch's states ready for the run, all but the words of the residency check.
-   Thread 0 gets FLEET_OK if the run may begin, else whether the state is poisoned or aborted. */
-FLEET_DEVICE fleet_status fleeti_claim_state(const fleet_run *run, fleeti_state *state,
-                                             const fleet_plan *plan, fleeti_trace *trace,
-                                             uint32_t bucket)
+/* Makes one of the launch's states ready for the run. began: what the results are to have. at_once: the workgroups of a
+   chiplet need no check; or 0. */
+FLEET_DEVICE void fleeti_claim_state(const fleet_run *run, fleeti_state *state,
+                                     const fleet_plan *plan, fleeti_trace *trace,
+                                     const fleeti_run_line *began, uint32_t at_once)
 {
-    fleeti_host *host = state->config.host;
-    uint32_t aborted = 0, stop = 0;
-    if (fleet_thread_id() == 0) { /* across the bus: used at the end */
-        aborted = fleet_load_relaxed_system(&host->abort.word);
-        stop = fleet_load_relaxed_device(&state->stop.word);
-    }
-    fleeti_set_shapes(state, plan, bucket);
+    fleeti_set_shapes(state, plan);
     for (uint32_t i = fleet_thread_id(); i < FLEET_MAX_CHIPLETS; i += fleet_thread_count()) {
         fleeti_run_line *result = &state->result[i];
-        fleet_store_relaxed_device(&result->word, FLEETI_PENDING);
-        fleet_store_relaxed_device(&result->bucket, bucket);
-        fleet_store_relaxed_device(&result->bucket_epoch,
-                                   fleet_load_relaxed_device(&state->bucket_epoch[bucket]));
-        fleet_store_relaxed_device(&result->epoch, fleet_load_relaxed_device(&state->epoch.word));
+        fleet_store_relaxed_device(&result->word,
+                                   at_once && i < plan->chiplets
+                                       ? FLEETI_AT_ONCE + (i << 24) + fleeti_blocks_of(plan, i)
+                                       : began->word);
+        fleet_store_relaxed_device(&result->key, run->key);
+        fleet_store_relaxed_device(&result->begun, 0);
+        fleet_store_relaxed_device(&result->bucket, began->bucket);
+        fleet_store_relaxed_device(&result->bucket_epoch, began->bucket_epoch);
+        fleet_store_relaxed_device(&result->epoch, began->epoch);
         fleet_store_relaxed_device(&state->left[i].word, 0);
+        fleet_store_relaxed_device(&state->resident[i].word, 0);
     }
     for (uint32_t i = fleet_thread_id();
          fleeti_schedulers(plan) && i < plan->total_workers * FLEETI_MAILBOX;
@@ -4784,67 +4850,137 @@ FLEET_DEVICE fleet_status fleeti_claim_state(const fleet_run *run, fleeti_state 
                                                                  << 48);
         fleet_store_relaxed_device(&box->taken.word, FLEETI_TEST_START);
     }
-    if (fleet_thread_id() != 0) return FLEET_OK;
+    if (fleet_thread_id() != 0) return;
     fleet_store_relaxed_device(&state->exited.word, 0);
     state->config.watch.limit_ticks = run->limit_ticks;
     state->config.trace = trace;
     state->config.finish = run->finish;
     fleeti_post64_device(&state->finish.word, 0);
     fleeti_post64_device(&state->idle.word, 0);
+}
+/* FLEET_OK: the run may begin; else the state is poisoned or aborted. By one thread. */
+FLEET_DEVICE fleet_status fleeti_claim_status(fleeti_state *state, uint32_t stop, uint32_t aborted)
+{
     if (stop) {
-        fleet_add_relaxed_system(&host->poisoned, 1);
+        fleet_add_relaxed_system(&state->config.host->poisoned, 1);
         return FLEET_ERROR_POISONED;
     }
     if (!aborted) return FLEET_OK;
     fleeti_run_cannot_begin(state, fleeti_no_event(FLEET_ERROR_ABORTED)); /* and later ones */
     return FLEET_ERROR_ABORTED;
 }
+/* Chooses the bucket of the next run. Returns it with the steps that it and the state have completed. */
+FLEET_DEVICE fleeti_run_line fleeti_claim_bucket(fleeti_state *state, const fleet_plan *plan)
+{
+    fleeti_run_line began;
+    __builtin_memset(&began, 0, sizeof began);
+    began.bucket = fleeti_smallest_bucket(plan, state->config.symbol_values);
+    began.bucket_epoch = fleet_load_relaxed_device(&state->bucket_epoch[began.bucket]);
+    began.epoch = fleet_load_relaxed_device(&state->epoch.word);
+    if (fleet_thread_id() == 0) fleet_store_relaxed_device(&state->bucket.word, began.bucket);
+    return began;
+}
+
+/* After a claim that was refused: until the one that opens a run has set the state, and, where its workgroups begin at
+   once and cannot be told from those of this launch, until they have begun. Then this launch's may look at the state, and
+   take nobody's place. By one thread. */
+FLEET_DEVICE void fleeti_claim_yield(const fleet_run *run)
+{
+    fleeti_state *state = run->state;
+    uint32_t tries = 0, begun = 0;
+    uint64_t since = 0;
+    /* Acquires what that claim has set. Pair: the RMW at its end (edge 12). loop 27 */
+    while (fleeti_poll_device(&state->due.word) >= FLEETI_CLAIMING)
+        if (fleeti_pause(&state->due.word, &tries)) return;
+    /* loop 28 */
+    for (tries = 0;;) {
+        for (uint32_t i = begun = 0; i < run->plan->chiplets; i++) {
+            const fleeti_run_line *line = &state->result[i];
+            begun += FLEETI_RESULT_KIND(fleet_load_relaxed_device(&line->word)) == FLEETI_AT_ONCE &&
+                             fleet_load_relaxed_device(&line->key) == run->key
+                         ? fleet_load_relaxed_device(&line->begun)
+                         : fleeti_blocks_of(run->plan, i); /* none begins there any more */
+        }
+        if (begun >= run->blocks || fleeti_back_off(NULL, &state->config.watch, &tries, &since))
+            return;
+    }
+}
 
 /* One workgroup, before the run in stream order: counts the launch's workgroups as due and, if no others were, opens
-   the run for them (see >>residency). trace: for the records; null: none. number: of the launch.
-   The end of this kernel publishes its stores to the next one. */
-FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace, uint32_t number)
+   the run for them (see >>residency). trace: for the records; null: none. number: of the launch. at_once: 1, its workgroups
+   need no check. The end of this kernel publishes its stores to the next one. */
+FLEET_GLOBAL(256)
+void fleeti_claim(fleet_run run, fleeti_trace *trace, uint32_t number, uint32_t at_once)
 {
+    const fleeti_thread self = fleeti_thread_now();
+    const uint32_t last = fleet_wave_count() - 1;
     fleeti_state *state = run.state, *other = state->config.other;
-    uint32_t mine = 0, claim = 0;
+    fleeti_log_entry entry;
+    fleeti_run_line began, its;
+    uint32_t mine = 0, claim = 0, aborted = 0, stop = 0;
+    fleeti_await_kernel(); /* whatever is before this launch in its stream */
+    __builtin_memset(&began, 0, sizeof began);
+    if (fleet_wave_id() == last && fleet_lane() == 0) { /* across the bus: used at the end */
+        aborted = fleet_load_relaxed_system(&state->config.host->abort.word) != 0;
+        if (other && fleet_load_relaxed_system(&other->config.host->abort.word)) aborted |= 2;
+    }
     if (fleet_thread_id() == 0) {
         claim = fleet_add_relaxed_device(&state->due.claims, 1);
         /* Acquires all that earlier launches left in the state. Pair: the RMW that closes a run, in fleeti_leave
            (edge 11). */
-        if (fleeti_rmw_device(&state->due.word, run.blocks)) {
-            fleeti_log_claim(state, claim, number, FLEET_ERROR_BUSY);
+        mine = fleeti_rmw_device(&state->due.word, run.blocks + FLEETI_CLAIMING) == 0;
+        stop = fleet_load_relaxed_device(&state->stop.word);
+        entry = fleeti_log_find(state, claim, number, FLEET_ERROR_BUSY);
+        if (mine) {
+            began = fleeti_claim_bucket(state, run.plan);
+        } else {
+            fleeti_rmw_device(&state->due.word, 0u - FLEETI_CLAIMING);
+            fleeti_log_claim(state, &entry);
             fleet_add_relaxed_system(&state->config.log->busy.word, 1);
             fleet_add_relaxed_system(&state->config.host->busy, 1);
-        } else
-            mine = 1 + fleeti_smallest_bucket(run.plan, state->config.symbol_values);
+            fleeti_claim_yield(&run);
+        }
     }
-    mine = fleeti_broadcast(fleeti_thread_now(), mine, 0);
+    mine = fleeti_broadcast(self, mine, 0);
+    /* The launch's workgroups may wait where this kernel ends (fleeti_enter), but must not keep others from their CUs or SMs
+       that this one waits for. */
+    fleeti_let_kernel_begin();
     if (!mine) return;
-    fleet_status status = fleeti_claim_state(&run, state, run.plan, trace, mine - 1);
-    if (other) {
-        const fleet_status its = fleeti_claim_state(
-            &run, other, other->config.plan, NULL,
-            fleeti_smallest_bucket(other->config.plan, other->config.symbol_values));
-        if (!status) status = its;
+    if (other) its = fleeti_claim_bucket(other, other->config.plan);
+    aborted = fleeti_broadcast_from(self, last, aborted, 1);
+    if (fleet_thread_id() == 0) {
+        entry.status = (uint32_t)fleeti_claim_status(state, stop, aborted & 1);
+        if (other) {
+            const fleet_status status = fleeti_claim_status(
+                other, fleet_load_relaxed_device(&other->stop.word), aborted & 2);
+            if (!entry.status) entry.status = (uint32_t)status;
+        }
+        began.word = entry.status ? (uint32_t)FLEET_ERROR_ABORTED : FLEETI_PENDING;
+        fleet_store_relaxed_device(&state->residency.word, entry.status
+                                                               ? (uint32_t)FLEET_ERROR_ABORTED
+                                                           : at_once ? FLEETI_AT_ONCE
+                                                                     : FLEETI_OPEN);
+        if (!entry.status) fleet_store_relaxed_device(&state->due.open, number);
     }
-    if (fleet_thread_id() == 0) fleeti_log_claim(state, claim, number, status);
-    /* Publishes, over the barriers, what all threads have cleared: the results of the chiplets before the check is open,
-       and it before the counts are. For workgroups of a launch that has been refused meanwhile may be running already. One
-       that ends the check stores the results of the chiplets, which must not be cleared then; one that is counted must not
-       find a result of the run before. Pair: the RMW of the count in fleeti_residency_check (edge 12). */
+    began.word = fleeti_broadcast(self, began.word, 0);
+    began.bucket = fleeti_broadcast(self, began.bucket, 1);
+    began.bucket_epoch = fleeti_broadcast(self, began.bucket_epoch, 0);
+    began.epoch = fleeti_broadcast(self, began.epoch, 1);
+    fleeti_claim_state(&run, state, run.plan, trace, &began,
+                       at_once && began.word == FLEETI_PENDING);
+    if (other) {
+        its.word = began.word;
+        fleeti_claim_state(&run, other, other->config.plan, NULL, &its, 0);
+    }
+    /* Publishes, over the barrier, what all threads have set, to claims that are refused meanwhile, and through these to
+       their workgroups. Pair: the poll in fleeti_claim_yield (edge 12). */
     fleeti_drain();
     fleet_block_barrier();
-    if (fleet_thread_id() == 0)
-        fleeti_publish_device(&state->residency.word,
-                              status ? (uint32_t)FLEET_ERROR_ABORTED : FLEETI_OPEN);
-    fleeti_drain();
-    fleet_block_barrier();
-    for (uint32_t i = fleet_thread_id(); i < FLEET_MAX_CHIPLETS; i += fleet_thread_count())
-        fleeti_publish_device(&state->resident[i].word, 0);
-    if (fleet_thread_id() == 0 && status)
-        fleeti_residency_tell(state, FLEET_ERROR_ABORTED, 0, (fleeti_lds)0);
+    if (fleet_thread_id() != 0) return;
+    fleeti_rmw_device(&state->due.word, 0u - FLEETI_CLAIMING);
+    fleeti_log_claim(state, &entry);
 }
-FLEET_THUNK3(fleeti_claim, fleet_run, fleeti_trace *, uint32_t)
+FLEET_THUNK4(fleeti_claim, fleet_run, fleeti_trace *, uint32_t, uint32_t)
 
 /* fleet_bind: the value for all later launches in stream order. */
 FLEET_GLOBAL(64) void fleeti_set_symbol(fleeti_state *state, uint32_t symbol, int32_t value)
@@ -4870,8 +5006,17 @@ FLEET_GLOBAL(64) void fleeti_unclaim(fleet_run run, uint32_t number)
         if (fleet_load_relaxed_system(&log->entries[i].number) == number)
             fleet_store_relaxed_system(&log->entries[i].status, FLEET_ERROR_LAUNCH);
     uint32_t due = fleeti_poll_device(&run.state->due.word);
-    if (fleeti_residency_end(run.state, FLEET_ERROR_BUSY, 0, (fleeti_lds)0) && due != run.blocks)
+    /* If all workgroups of the run have begun, nobody looks any more. */
+    for (uint32_t i = 0; i < FLEET_MAX_CHIPLETS; i++) {
+        fleeti_run_line *line = &run.state->result[i];
+        if (FLEETI_RESULT_KIND(fleet_load_relaxed_device(&line->word)) == FLEETI_AT_ONCE &&
+            fleet_load_relaxed_device(&line->key) == run.key)
+            fleet_store_relaxed_device(&line->word, FLEET_ERROR_BUSY);
+    }
+    if (fleeti_residency_end(run.state, FLEET_ERROR_BUSY, 0, (fleeti_lds)0) && due != run.blocks) {
+        fleet_add_relaxed_device(&run.state->due.met, 1);
         fleet_add_relaxed_system(&run.state->config.host->busy, 1);
+    }
     /* Publishes the result to the launch that claims the free state next. Pair: the RMW of `due` in fleeti_claim
        (edge 11). */
     fleeti_drain();
@@ -5690,6 +5835,8 @@ fleet_status fleet_run_prepare(fleet_state *s, const fleet_launch_desc *d, fleet
                                  : FLEETI_DEFAULT_PEER_LIMIT_NS;
     run->limit_ticks = limit == FLEET_LIMIT_NONE ? 0 : limit / FLEETI_CLOCK_NS + 1;
     run->blocks = s->blocks;
+    run->key = __atomic_add_fetch(&s->runs, 1, __ATOMIC_RELAXED);
+    if (!run->key) run->key = __atomic_add_fetch(&s->runs, 1, __ATOMIC_RELAXED);
     run->steps = d->steps;
     run->lds_bytes = d->lds_bytes + d->pipeline_bytes;
     run->finish =
@@ -5727,7 +5874,7 @@ static void fleeti_note_deadlock(fleet_state *s)
 fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const fleet_run *run,
                                fleet_kernel kernel, void **args)
 {
-    void *claim_args[3], *unclaim_args[2];
+    void *claim_args[4], *unclaim_args[2];
     fleeti_room room;
     fleeti_trace *trace = NULL;
     fleet_status status = fleeti_check_bound(s);
@@ -5759,9 +5906,12 @@ fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const
     fleet_run copy = *run;
     uint32_t number = __atomic_add_fetch(&s->launches, 1, __ATOMIC_RELAXED);
     if (d->number) *d->number = number;
+    uint32_t at_once = 0;
     claim_args[0] = &copy, claim_args[1] = &trace, claim_args[2] = &number;
+    claim_args[3] = &at_once;
     unclaim_args[0] = &copy, unclaim_args[1] = &number;
     fleet_kernel_desc claim = fleeti_kernel_desc(d, 1, 256);
+    claim.early = 1;
     fleet_kernel_desc main = fleeti_worker_desc(d, s->blocks);
     if ((status = fleeti_room_of(kernel, &main, &room))) return status;
     uint32_t fits = (uint64_t)room.per_unit * room.units >= main.blocks;
@@ -5773,6 +5923,9 @@ fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const
                              main.blocks, room.per_unit, room.units, room.all_units);
     main.cooperative = !d->ordinary && fits && room.cooperative &&
                        !(FLEETI_STAYS_ORDINARY && d->steps == FLEET_STEPS_ENDLESS);
+    main.early = 1;
+    /* Hardware chiplets may get too few workgroups, and other ranks may not have started. */
+    at_once = main.cooperative && s->virtual_chiplets && s->image.plan->ranks == 1 && !s->beside;
     if (d->trace) trace = (fleeti_trace *)d->trace->device;
     if ((status = fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_claim), claim_args, &claim)))
         return status;

@@ -466,7 +466,7 @@ static void room_in_a_mailbox(test_run *t)
     in_settings(t, 1, run_room, NULL);
 }
 
-/* A launch with a workgroup that never becomes resident. */
+/* An ordinary launch with a workgroup that never becomes resident. */
 static void run_incomplete(test_run *t, const setting *s, void *unused)
 {
     uint32_t how;
@@ -476,7 +476,7 @@ static void run_incomplete(test_run *t, const setting *s, void *unused)
         fleet_graph *g = fleet_graph_create(NULL);
         stand o;
         fleet_call_device(g, "other", job_other, fleet_shape1_of(5), 0);
-        d.launch.limit_ns = how == ABORT ? PATIENCE_NS : LIMIT_NS;
+        d.launch.ordinary = 1, d.launch.limit_ns = how == ABORT ? PATIENCE_NS : LIMIT_NS;
         if (!stand_open_with(t, &o, s, g, &d, FLEET_KERNEL_OF(job_incomplete))) return;
         (void)stand_ends(t, s, &o, (ending)how, 3000000,
                          how == ABORT ? FLEET_ERROR_ABORTED : FLEET_ERROR_RESIDENCY);

@@ -455,6 +455,7 @@ static void too_few(test_run *t, const setting *s, void *model_)
     if (!rig_open(t, &r, (model *)model_, s)) return;
     header = *r.plan;
     header.workers[chiplet] += 1000;
+    r.launch.ordinary = 1;
     CHECK_STATUS(fleet_to_device(r.image.device, &header, sizeof header, r.stream), FLEET_OK);
     CHECK_STATUS(rig_run(&r, 1), FLEET_ERROR_RESIDENCY);
     fleet_state_report(&r.state, text, sizeof text);

@@ -32,6 +32,7 @@ static uint32_t slow_rmw(uint32_t *at, uint32_t value)
 typedef struct meeting {
     fleet_run run;
     uint32_t fails;             /* 1: launch 0 fails on the host after its claim */
+    uint32_t at_once;           /* 1: all workgroups will come */
     uint32_t claimed[LAUNCHES]; /* 1: its workgroups may begin */
     uint32_t entered[LAUNCHES], ranks[LAUNCHES], left; /* of the run */
 } meeting;
@@ -41,10 +42,12 @@ FLEET_GLOBAL(64) void launches_meet(meeting *m)
 {
     const uint32_t launch = fleet_block_id() / (1 + BLOCKS), part = fleet_block_id() % (1 + BLOCKS);
     const uint32_t fails = m->fails && launch == 0;
-    uint32_t tries = 0, role;
+    fleeti_run_line began;
+    uint32_t tries = 0, role, place = 0;
     FLEET_LDS(uint32_t, counts, FLEET_MAX_CHIPLETS);
     if (part == 0) {
-        fleeti_claim(m->run, NULL, 1 + launch);
+        for (uint32_t i = 0; i < 2 * launch; i++) be_slow(); /* a claim takes some time */
+        fleeti_claim(m->run, NULL, 1 + launch, m->at_once);
         if (fails) fleeti_unclaim(m->run, 1 + launch);
         fleeti_publish_device(&m->claimed[launch], 1);
         return;
@@ -52,7 +55,8 @@ FLEET_GLOBAL(64) void launches_meet(meeting *m)
     if (fails) return;
     while (!fleeti_poll_device(&m->claimed[launch]))
         if (fleet_pause(&tries)) return;
-    role = fleeti_residency_check(&m->run, fleeti_chiplet_line(m->run.state), counts);
+    role = fleeti_enter_run(fleeti_thread_now(), &m->run, fleeti_chiplet_line(m->run.state), counts,
+                            &began, &place);
     if (role < FLEETI_ROLE_FIRST) return;
     fleeti_rmw_device(&m->entered[launch], 1);
     fleeti_rmw_device(&m->ranks[launch], 1u << (role - FLEETI_ROLE_FIRST));
@@ -63,7 +67,7 @@ FLEET_GLOBAL(64) void launches_meet(meeting *m)
 }
 FLEET_THUNK1(launches_meet, meeting *)
 
-static void meet(test_run *t, uint32_t fails)
+static void meet(test_run *t, uint32_t fails, uint32_t at_once)
 {
     setting s;
     model m;
@@ -87,7 +91,7 @@ static void meet(test_run *t, uint32_t fails)
         uint32_t entered = 0, reported;
         fleet_status status;
         memset(&now, 0, sizeof now);
-        now.fails = fails;
+        now.fails = fails, now.at_once = at_once;
         status = fleet_run_prepare(&r.state, &r.launch, &now.run);
         if (status || now.run.blocks != BLOCKS) abort();
         args[0] = &at, slowness = seed;
@@ -114,22 +118,28 @@ static void meet(test_run *t, uint32_t fails)
                       entered / BLOCKS, reported);
     }
     CHECK(ran > RUNS / 100);
-    CHECK(all_refused > RUNS / 100);
+    CHECK(at_once && !fails ? !all_refused : all_refused > RUNS / 100);
     rig_close(&r);
     model_end(&m);
 }
 static void launches_that_meet_never_mix(test_run *t)
 {
-    meet(t, 0);
+    meet(t, 0, 0);
+}
+static void launches_that_meet_run_one_at_a_time(test_run *t)
+{
+    meet(t, 0, 1);
 }
 static void a_launch_that_failed_keeps_none_waiting(test_run *t)
 {
-    meet(t, 1);
+    meet(t, 1, 0);
+    meet(t, 1, 1);
 }
 
 static void all(test_run *t)
 {
     TEST(launches_that_meet_never_mix);
+    TEST(launches_that_meet_run_one_at_a_time);
     TEST(a_launch_that_failed_keeps_none_waiting);
 }
 TEST_MAIN(all)

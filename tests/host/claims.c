@@ -112,8 +112,8 @@ static void run_second(test_run *t, const setting *s, void *model_)
     if (!replays_open(t, &r, (model *)model_, s, 2, &run)) return;
     if (!rig_odd(t, &r, ODD_HANG, 0, ODD_EVERY, 0)) return;
     replay_start(&r, &run, 1, 0, &first);
-    while (!__atomic_load_n(r.flags, __ATOMIC_ACQUIRE))
-        for (uint32_t b = 0; b < r.state.blocks; b++) (void)release(&first, b);
+    for (uint32_t left = r.state.blocks; left || !__atomic_load_n(r.flags, __ATOMIC_ACQUIRE);)
+        for (uint32_t b = 0; b < r.state.blocks; b++) left -= release(&first, b);
     replay_start(&r, &run, 2, 0, &second);
     release_all(&second);
     CHECK_INT(fleet_state_epoch(&r.state), 0);
@@ -153,7 +153,8 @@ static void a_replay_while_the_first_runs_is_refused(test_run *t)
     model_end(&m);
 }
 
-/* Both have claimed before the first workgroup of either begins: the workgroups of the two are not to be told apart. */
+/* Both have claimed before the first workgroup of either begins: the workgroups of the two are not to be told apart.
+   Ordinary launches do not say that all their workgroups will come. */
 static void run_met(test_run *t, const setting *s, void *model_)
 {
     rig r;
@@ -161,6 +162,7 @@ static void run_met(test_run *t, const setting *s, void *model_)
     replay p[2];
     uint64_t draw = s->seed;
     if (!replays_open(t, &r, (model *)model_, s, 2, &run)) return;
+    r.launch.ordinary = 1;
     for (uint32_t i = 0; i < 2; i++) replay_start(&r, &run, 1, 0, &p[i]);
     while (waiting(&p[0]) + waiting(&p[1]) < 2 * r.state.blocks) sched_yield();
     for (uint32_t left = 2 * r.state.blocks; left;) {
@@ -188,6 +190,78 @@ static void replays_that_meet_before_they_begin_are_refused(test_run *t)
     model m;
     model_split_row_sum(&m, 3, 2);
     in_settings(t, 2, run_met, &m);
+    model_end(&m);
+}
+
+/* The same with launches that say so: the one that claims first runs, and the other one's claim lets it begin. */
+static void run_yielding(test_run *t, const setting *s, void *model_)
+{
+    rig r;
+    fleet_run run;
+    replay p[2];
+    fleet_outcome o;
+    uint32_t *due, second = 0;
+    uint64_t draw = s->seed;
+    if (!replays_open(t, &r, (model *)model_, s, 2, &run)) return;
+    due = &((fleeti_state *)(void *)r.state.device)->due.word;
+    replay_start(&r, &run, 1, 0, &p[0]);
+    while (waiting(&p[0]) < r.state.blocks) sched_yield();
+    replay_start(&r, &run, 1, 0, &p[1]);
+    while (__atomic_load_n(due, __ATOMIC_ACQUIRE) != 2 * r.state.blocks) sched_yield();
+    for (uint32_t left = r.state.blocks; left;) {
+        second |= waiting(&p[1]);
+        draw = draw * 6364136223846793005u + 1442695040888963407u;
+        left -= release(&p[0], (uint32_t)(draw >> 41) % r.state.blocks);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        release_all(&p[i]);
+        pthread_join(p[i].thread, NULL);
+        CHECK_STATUS(p[i].status, FLEET_OK);
+        CHECK(fleet_state_outcome(&r.state, 1 + i, &o));
+        CHECK_STATUS(o.status, i ? FLEET_ERROR_BUSY : FLEET_OK);
+        CHECK_INT(o.refused, i);
+    }
+    CHECK_INT(second, 0); /* none of its workgroups came before all of the first had begun */
+    CHECK_STATUS(fleet_state_status(&r.state), FLEET_ERROR_BUSY);
+    if (!rig_check(t, &r, 2)) return;
+    rig_close(&r);
+}
+static void a_refused_replay_lets_the_first_begin(test_run *t)
+{
+    model m;
+    model_split_row_sum(&m, 3, 2);
+    in_settings(t, 2, run_yielding, &m);
+    model_end(&m);
+}
+
+/* A launch of another fleet_run that is claimed meanwhile takes nobody's place, either. */
+static void run_other_key(test_run *t, const setting *s, void *model_)
+{
+    rig r;
+    fleet_run run, other;
+    replay p[2];
+    if (!replays_open(t, &r, (model *)model_, s, 2, &run)) return;
+    CHECK_STATUS(fleet_run_prepare(&r.state, &r.launch, &other), FLEET_OK);
+    replay_start(&r, &run, 1, 0, &p[0]);
+    while (waiting(&p[0]) < r.state.blocks) sched_yield();
+    replay_start(&r, &other, 1, 0, &p[1]);
+    release_all(&p[1]); /* ends before any of the first has begun */
+    CHECK_INT(busy(&r), 1);
+    CHECK_INT(fleet_state_epoch(&r.state), 0);
+    release_all(&p[0]);
+    for (uint32_t i = 0; i < 2; i++) {
+        pthread_join(p[i].thread, NULL);
+        CHECK_STATUS(p[i].status, FLEET_OK);
+    }
+    CHECK_STATUS(fleet_state_status(&r.state), FLEET_ERROR_BUSY);
+    if (!rig_check(t, &r, 2)) return;
+    rig_close(&r);
+}
+static void a_refused_launch_takes_nobody_s_place(test_run *t)
+{
+    model m;
+    model_split_row_sum(&m, 3, 2);
+    in_settings(t, 2, run_other_key, &m);
     model_end(&m);
 }
 
@@ -225,6 +299,7 @@ static void run_storms(test_run *t, const setting *s, void *model_)
     uint32_t steps = 0;
     if (!replays_open(t, &r, (model *)model_, s, 2, &run)) return;
     for (uint32_t i = 0; i < storms; i++) {
+        r.launch.ordinary = i >> 1 & 1;
         run_storm(t, &r, &run, &steps, s->seed * 1000 + i);
         if (t->failed_here) return;
     }
@@ -250,6 +325,7 @@ static void run_abort(test_run *t, const setting *s, void *model_)
     fleet_run run;
     replay p;
     if (!replays_open(t, &r, (model *)model_, s, 1, &run)) return;
+    r.launch.ordinary = 1;
     r.launch.limit_ns = s->schedule == FLEET_SCHEDULE_CHIPLET ? FLEET_LIMIT_NONE : 1000000;
     CHECK_STATUS(fleet_run_prepare(&r.state, &r.launch, &run), FLEET_OK);
     memset(&p, 0, sizeof p);
@@ -281,6 +357,8 @@ static void all(test_run *t)
 {
     TEST(a_replay_while_the_first_runs_is_refused);
     TEST(replays_that_meet_before_they_begin_are_refused);
+    TEST(a_refused_replay_lets_the_first_begin);
+    TEST(a_refused_launch_takes_nobody_s_place);
     TEST(replays_at_once_run_one_at_a_time);
     TEST(an_abort_during_the_residency_check_is_an_abort);
 }

@@ -65,7 +65,7 @@ class Mutant:
 
     def place(self, text):
         """Where `old` begins in the header."""
-        definition = re.compile(r"^(?:FLEETI_OUTLINED|FLEET_(?:DEVICE|HOST_DEVICE|GLOBAL\(\d+\))|static) [^;{}]*?\b%s\([^;{}]*\)\n\{\n" % self.function, re.M)
+        definition = re.compile(r"^(?:FLEETI_OUTLINED|FLEET_(?:DEVICE|HOST_DEVICE|GLOBAL\(\d+\))|static)\s[^;{}]*?\b%s\([^;{}]*\)\n\{\n" % self.function, re.M)
         found = list(definition.finditer(text))
         for first, last in self.others if self.header == DEVICE else []:
             begin = text.index(first)
@@ -192,18 +192,15 @@ MUTANTS = [
     M("join: one too early", SCHED, "fleeti_push_consumers", "epoch * need", "epoch * need - 1", sim="ready", isa=False, shared=True),
     M("tensors: drain before the look", SCHED, "fleeti_tensors_wrong", "fleeti_drain();", sim=None, why=LONG_WAY),
     M("run-time maps: release", SCHED, "fleeti_dynamic_finish", "target, mapped && last,", "target, 0,", sim="routed", isa=False),
-    M("claim: drain before the check is open", SCHED, "fleeti_claim", "fleeti_drain();\n    fleet_block_barrier();\n    if", "fleet_block_barrier();\n    if",
+    M("claim: drain before others may look", SCHED, "fleeti_claim", "fleeti_drain();\n    fleet_block_barrier();\n    if", "fleet_block_barrier();\n    if",
       sim=None, why=ONE_LAUNCH),
-    M("claim: barrier before the check is open", SCHED, "fleeti_claim", "fleet_block_barrier();\n    if", "if", sim=None, why=ONE_LAUNCH),
-    M("claim: drain before the counts", SCHED, "fleeti_claim", "fleeti_drain();\n    fleet_block_barrier();\n    for", "fleet_block_barrier();\n    for",
-      sim=None, why=ONE_LAUNCH),
-    M("claim: barrier before the counts", SCHED, "fleeti_claim", "fleet_block_barrier();\n    for", "for", sim=None, why=ONE_LAUNCH),
+    M("claim: barrier before others may look", SCHED, "fleeti_claim", "fleet_block_barrier();\n    if", "if", sim=None, why=ONE_LAUNCH),
     M("early end: acquire", SCHED, "fleeti_finishes", "fleeti_invalidate_device();", sim=None, why=PAST_CACHES),
     M("early end: acquire under DYNAMIC", SCHED, "fleeti_last_epoch", "fleeti_invalidate_device();", sim=None, why=PAST_CACHES),
     M("trace: drain before there are records", SCHED, "fleeti_trace_enter", "fleeti_drain();", sim=None, why=NO_TRACE),
     M("trace: barrier before there are records", SCHED, "fleeti_trace_enter", "fleet_block_barrier();", sim=None, why=NO_TRACE),
     M("residency: drain before it has failed", SCHED, "fleeti_residency_fail", "fleeti_drain();", sim=None, why=LOADS_WAIT),
-    M("residency: drain before leaving", SCHED, "fleeti_residency_check", "fleeti_drain();\n        fleeti_rmw_device(&state->due", "fleeti_rmw_device(&state->due", sim=None, why=ENDS_ANYWAY),
+    M("residency: drain before leaving", SCHED, "fleeti_leave_refused", "fleeti_drain();\n    fleeti_rmw_device(&state->due", "fleeti_rmw_device(&state->due", sim=None, why=ENDS_ANYWAY),
     M("leave: drain before the barrier", SCHED, "fleeti_leave", "fleeti_drain();\n    fleet_block_barrier();", "fleet_block_barrier();", sim=None, why=ENDS_ANYWAY),
     M("leave: drain before the count", SCHED, "fleeti_leave", "fleeti_drain();\n        if (fleeti_rmw_device(&state->left", "if (fleeti_rmw_device(&state->left", sim=None, why=ENDS_ANYWAY),
     M("leave: drain before the state is free", SCHED, "fleeti_leave", "fleeti_drain();\n    fleeti_rmw_device(&state->due", "fleeti_rmw_device(&state->due", sim=None, why=ENDS_ANYWAY),
@@ -228,11 +225,12 @@ MUTANTS = [
     L("residency: a run where others are due", SCHED, "fleeti_residency_decide", "fleeti_poll_device(&state->due.word) != run->blocks",
       "fleeti_poll_device(&state->due.word) == run->blocks", "static"),
     L("exit: a chiplet closes the run", SCHED, "fleeti_leave", "fleeti_rmw_device(&state->exited.word, count) + count != w->fixed->blocks", "0", "carry"),
-    L("exit: the bucket's epoch stays", SCHED, "fleeti_close_run", "fleet_load_relaxed_device(bucket) + ran", "fleet_load_relaxed_device(bucket)", "carry"),
+    L("exit: the bucket's epoch stays", SCHED, "fleeti_close_run", "bucket_epoch + ran", "bucket_epoch", "carry"),
     L("exit: the state's epoch stays", SCHED, "fleeti_close_run", "epoch += ran;", "", "static"),
     L("exit: the state stays claimed", SCHED, "fleeti_leave", "0u - w->fixed->blocks", "0u", "carry"),
-    L("claim: places counted in the launch before stay", SCHED, "fleeti_claim", "fleeti_publish_device(&state->resident[i].word, 0);", ";", "replays"),
-    L("claim: the result stays", SCHED, "fleeti_claim_state", "fleet_store_relaxed_device(&result->word, FLEETI_PENDING);", "", "replays"),
+    L("claim: places counted in the launch before stay", SCHED, "fleeti_claim_state", "fleet_store_relaxed_device(&state->resident[i].word, 0);", "", "replays"),
+    L("claim: the result stays", SCHED, "fleeti_claim_state",
+      "fleet_store_relaxed_device(&result->word,\n                                   at_once && i < plan->chiplets\n                                       ? FLEETI_AT_ONCE + (i << 24) + fleeti_blocks_of(plan, i)\n                                       : began->word);", "", "replays"),
     L("claim: those that have left their chiplet stay counted", SCHED, "fleeti_claim_state", "fleet_store_relaxed_device(&state->left[i].word, 0);", "", "replays"),
     L("claim: those that have left stay counted", SCHED, "fleeti_claim_state", "fleet_store_relaxed_device(&state->exited.word, 0);", "", "replays"),
     L("claim: mail of the launch before stays", SCHED, "fleeti_claim_state", "i < plan->total_workers * FLEETI_MAILBOX", "0", "replays 1"),

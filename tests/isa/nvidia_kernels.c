@@ -252,7 +252,15 @@ PATH(scheduler)(fleeti_worker w)
 PATH(residency)(fleet_run run, uint32_t *x)
 {
     FLEET_LDS(fleeti_quad, counts, FLEET_MAX_CHIPLETS / 4);
-    *x = fleeti_residency_check(&run, fleet_block_id(), fleeti_lds_of(counts));
+    fleeti_run_line began = {0};
+    *x = fleeti_residency_check(&run, fleet_block_id(), fleeti_lds_of(counts), &began, x + 1);
+}
+PATH(enter)(fleet_run run, uint32_t *x)
+{
+    fleeti_worker w;
+    fleeti_fixed f;
+    fleeti_enter(&w, &f, &run, NULL, 0, 0, 16, 1);
+    *x = f.role;
 }
 PATH(finish)(fleet_ctx ctx, uint32_t *x)
 {

@@ -1,16 +1,18 @@
-/* Claim, residency check and exit, with launches of one state that overlap: fleeti_claim, fleeti_residency_check,
-   fleeti_residency_decide, fleeti_residency_end, fleeti_residency_fail, fleeti_leave and fleeti_unclaim of fleet_sched.h.
+/* Claim, residency check and exit, with launches of one state that overlap: fleeti_claim, fleeti_claim_yield,
+   fleeti_residency_check, fleeti_begin_at_once, fleeti_residency_decide, fleeti_residency_end, fleeti_residency_fail,
+   fleeti_leave and fleeti_unclaim of fleet_sched.h.
 
    Every stream launches LAUNCHES times: the claim, one workgroup; then BLOCKS workgroups, which begin at any moments; it
    goes on when all have left. Nothing tells the launches apart: they may be executables of one captured graph. `due` counts
-   the workgroups of all launches, refused ones too, that have not left; a claim that finds 0 opens a run: it clears the results
-   of the chiplets, then the run's, then the counts of the chiplets. The first workgroup on any chiplet decides. Workgroup i of all is on chiplet i mod CHIPLETS;
-   with -DA_CHIPLET_EACH all those of stream i are on chiplet i.
+   the workgroups of all launches, refused ones too, that have not left, and `claiming` the claims that set the state; a
+   claim that finds neither opens a run, and all others wait until it has set the state. The first workgroup on any chiplet
+   decides. Workgroup i of all is on chiplet i mod CHIPLETS; with -DA_CHIPLET_EACH all those of stream i are on chiplet i.
+   The launches of the streams in the bits of AT_ONCE need no check. With -DKEYS each stream's have a key of their own.
 
-   Checked: only the workgroups of one launch run together, with ranks of their own; runs do not overlap; a workgroup of a
-   run has read the epoch that the runs before it left; every launch runs or is reported, exactly once; launches that do not
-   overlap are never refused; no process is stuck, with no time-out to help; at the end nothing is due, and the epoch is the
-   number of runs.
+   Checked: only the workgroups of one launch run together, of one that was not refused, with ranks of their own; runs do not
+   overlap; a workgroup of a run has read the epoch that the runs before it left; every launch runs or is reported, exactly
+   once; launches that do not overlap are never refused; no process is stuck, with no time-out to help; at the end nothing is
+   due, and the epoch is the number of runs.
 
    With -DLATE a workgroup that waits for the result may give up at any moment, as past its deadline. With -DABORT the host
    asks to abort at any moment: the claim after that, or a workgroup that waits, sets the stop word. With -DUNCLAIM the
@@ -19,7 +21,7 @@
    Stores at device scope are in flight until the wave drains: those of a claim, the result for each chiplet, and the epoch
    that a run leaves, become visible in any order. Read-modify-writes and looks are performed at memory.
 
-   Abstractions: shapes, symbols, mailboxes and buckets are the launch's own and published by the end of the claim's kernel.
+   A claim that is refused does not give up. Abstractions: shapes, symbols, mailboxes and buckets are the launch's own and published by the end of the claim's kernel.
    Counts do not wrap.
    Sizes: STREAMS streams, LAUNCHES launches on each, BLOCKS workgroups in each, on CHIPLETS chiplets.
 
@@ -39,8 +41,19 @@
      deep two_launches_unclaim -DLAUNCHES=2 -DUNCLAIM -DCHIPLETS=1
      reach run -DREACH_RUN
      reach met -DREACH_MET
-     twin results_not_first -DBROKEN_RESULTS_NOT_FIRST: invalid end state
-     twin counts_not_last -DBROKEN_COUNTS_NOT_LAST: assertion violated|invalid end state
+     holds at_once -DAT_ONCE=3
+     holds at_once_keys -DAT_ONCE=3 -DKEYS
+     holds at_once_some -DAT_ONCE=1
+     holds at_once_some_keys -DAT_ONCE=1 -DKEYS
+     holds at_once_one_stream -DAT_ONCE=1 -DSTREAMS=1 -DLAUNCHES=3
+     deep at_once_twice -DAT_ONCE=3 -DLAUNCHES=2
+     deep at_once_three -DAT_ONCE=7 -DSTREAMS=3 -DCHIPLETS=1
+     holds at_once_unclaim -DAT_ONCE=3 -DUNCLAIM
+     deep at_once_abort -DAT_ONCE=3 -DABORT
+     twin refused_not_waiting -DBROKEN_NO_WAIT: assertion violated|invalid end state
+     twin at_once_not_yielding -DAT_ONCE=3 -DBROKEN_NO_YIELD: assertion violated
+     twin at_once_any_key -DAT_ONCE=3 -DKEYS -DBROKEN_ANY_KEY: assertion violated|invalid end state
+     twin at_once_unclaim_keeps -DAT_ONCE=3 -DUNCLAIM -DBROKEN_UNCLAIM_KEEPS: assertion violated|invalid end state
      twin due_before_counts -DBROKEN_DUE_BEFORE_COUNTS: assertion violated
      twin no_look_at_due -DBROKEN_NO_LOOK_AT_DUE: assertion violated
      twin no_counts_in_result -DBROKEN_NO_COUNTS_IN_RESULT: assertion violated
@@ -66,6 +79,16 @@
 #define CHIPLETS 2
 #endif
 
+#ifndef AT_ONCE
+#define AT_ONCE 0
+#endif
+#define IS_AT_ONCE(stream) (AT_ONCE >> (stream) & 1)
+#ifdef KEYS
+#define KEY(stream) (1 + (stream))
+#else
+#define KEY(stream) 1
+#endif
+
 #define PENDING 0
 #define BUSY 1
 #define LATE_RESIDENCY 2
@@ -73,20 +96,21 @@
 #define NONE 4 /* there was no run yet */
 #define OPEN 5 /* nobody decides yet */
 #define RESIDENT 6 /* of a chiplet: and the count of its workgroups on top */
+#define ONCE 16 /* the same, without a check */
 
 /* The state. */
-byte due, residency = NONE, exited, epoch;
-byte resident[CHIPLETS], left[CHIPLETS], result[CHIPLETS] = NONE;
+byte due, claiming, residency = NONE, exited, epoch, key;
+byte resident[CHIPLETS], begun[CHIPLETS], left[CHIPLETS], result[CHIPLETS] = NONE;
 bit stop, abort_asked;
 
 /* Stores in flight: of the claim that has opened a run, of a result, and of the epoch. */
-bit clearing[CHIPLETS], opening[CHIPLETS], advancing;
-byte begins, telling[CHIPLETS]; /* the residency word and the results */
+bit advancing;
+byte clearing[CHIPLETS], begins, telling[CHIPLETS]; /* the results, the residency word, and the results */
 
 /* What is checked. */
 byte runs, running, of_stream, ranks;
 byte busy, late, poisoned, unclaimed;
-bit launched[STREAMS * BLOCKS];
+bit launched[STREAMS * BLOCKS], turned_away[STREAMS];
 
 #if CHIPLETS == 1
 #define ALL(x) (x[0])
@@ -95,6 +119,8 @@ bit launched[STREAMS * BLOCKS];
 #define ALL(x) (x[0] || x[1])
 #define SUM(x) (x[0] + x[1])
 #endif
+/* Workgroups that have begun, or that will not begin any more. */
+#define BEGUN(i) (result[i] >= ONCE && key == KEY(me) -> begun[i] : BLOCKS / CHIPLETS)
 #define IS_OPEN (residency == OPEN || residency == PENDING)
 #define CLEARED !ALL(clearing)
 #define TOLD !ALL(telling)
@@ -136,12 +162,14 @@ inline claim()
 {
     d_step
     {
-        mine = due == 0;
+        mine = due == 0 && claiming == 0;
 #ifdef BROKEN_REFUSED_NOT_DUE
         due = (mine -> due + BLOCKS : due);
 #else
         due = due + BLOCKS;
 #endif
+        claiming++;
+        turned_away[me] = !mine;
         if
         :: !mine -> busy++
         :: else -> skip
@@ -152,35 +180,35 @@ inline claim()
         refused = stop || abort_asked;
         d_step
         {
-            for (i : 0 .. (CHIPLETS - 1)) { clearing[i] = 1 }
+            for (i : 0 .. (CHIPLETS - 1))
+            {
+                clearing[i] = (refused -> ABORTED : (IS_AT_ONCE(me) -> ONCE + BLOCKS / CHIPLETS : PENDING)) + 1
+            }
             i = 0;
+            begins = (refused -> ABORTED : (IS_AT_ONCE(me) -> ONCE : OPEN));
+            key = KEY(me);
             if
             :: refused -> poisoned++; stop = 1
             :: else -> skip
             fi
         }
-#ifndef BROKEN_RESULTS_NOT_FIRST
-        CLEARED;
-#endif
-        begins = (refused -> ABORTED : OPEN);
-#ifndef BROKEN_COUNTS_NOT_LAST
-        !begins;
-#endif
-        d_step
-        {
-            for (i : 0 .. (CHIPLETS - 1))
-            {
-                opening[i] = 1;
-                if
-                :: refused -> telling[i] = ABORTED
-                :: else -> skip
-                fi
-            }
-            i = 0
-        }
-        CLEARED && !begins && !ALL(opening) && (!refused || TOLD); /* the end of the kernel */
+        CLEARED && !begins; /* drain, barrier */
+        claiming--;
         refused = 0
-    :: else -> skip
+    :: else ->
+        claiming--;
+        /* fleeti_claim_yield */
+#ifndef BROKEN_NO_WAIT
+        claiming == 0;
+#endif
+#ifndef BROKEN_NO_YIELD
+        #if CHIPLETS == 1
+        BEGUN(0) >= BLOCKS;
+#else
+        BEGUN(0) + BEGUN(1) >= BLOCKS;
+#endif
+#endif
+        skip
     fi;
     mine = 0
 }
@@ -211,6 +239,17 @@ proctype stream(byte me)
             fi
 #else
             others = due != BLOCKS;
+#ifndef BROKEN_UNCLAIM_KEEPS
+            d_step
+            {
+                for (i : 0 .. (CHIPLETS - 1))
+                {
+                    telling[i] = (result[i] >= ONCE && key == KEY(me) -> BUSY : telling[i])
+                }
+                i = 0
+            }
+            TOLD;
+#endif
             d_step
             {
                 end_residency(BUSY);
@@ -286,7 +325,22 @@ proctype block(byte me)
 end:
     do
     :: launched[me] ->
-        seen_epoch = epoch; /* fleeti_enter, before the residency check */
+        d_step { seen_epoch = epoch; found = result[HERE] } /* fleeti_enter_run */
+        if
+        :: found >= ONCE -> /* fleeti_begin_at_once */
+#ifndef BROKEN_ANY_KEY
+            if
+            :: key != KEY(me / BLOCKS) -> goto refused_here
+            :: else -> skip
+            fi;
+#endif
+            d_step { rank = begun[HERE]; begun[HERE] = rank + 1; found = found - ONCE + RESIDENT };
+            if
+            :: rank >= found - RESIDENT -> goto refused_here
+            :: else -> goto runs_now
+            fi
+        :: else -> skip
+        fi;
         /* fleeti_residency_check */
         d_step { rank = resident[HERE]; resident[HERE] = rank + 1 }
         if
@@ -319,10 +373,13 @@ end:
             :: else -> skip
             fi;
 #endif
+    refused_here:
             due--;
             goto gone
         :: else -> skip
         fi;
+    runs_now:
+        skip;
         /* It runs. */
         d_step
         {
@@ -334,7 +391,7 @@ end:
             :: running == 0 -> of_stream = me / BLOCKS
             :: else -> skip
             fi;
-            assert(of_stream == me / BLOCKS);
+            assert(of_stream == me / BLOCKS && !turned_away[me / BLOCKS]);
             assert(seen_epoch == runs);
             running++
         }
@@ -345,7 +402,7 @@ end:
         fi;
         d_step { left[HERE] = left[HERE] + 1; first = left[HERE] == found - RESIDENT }
         if
-        :: first ->
+        :: first && found - RESIDENT != BLOCKS ->
             d_step
             {
 #ifdef BROKEN_CHIPLET_CLOSES
@@ -394,13 +451,11 @@ active proctype stores()
 {
 end:
     do
-    :: d_step { clearing[0] -> clearing[0] = 0; result[0] = PENDING; left[0] = 0; exited = 0 }
+    :: d_step { clearing[0] -> result[0] = clearing[0] - 1; clearing[0] = 0; resident[0] = 0; begun[0] = 0; left[0] = 0; exited = 0 }
     :: d_step { begins -> residency = begins; begins = 0 }
-    :: d_step { opening[0] -> opening[0] = 0; resident[0] = 0 }
     :: d_step { telling[0] -> result[0] = telling[0]; telling[0] = 0 }
 #if CHIPLETS > 1
-    :: d_step { clearing[1] -> clearing[1] = 0; result[1] = PENDING; left[1] = 0 }
-    :: d_step { opening[1] -> opening[1] = 0; resident[1] = 0 }
+    :: d_step { clearing[1] -> result[1] = clearing[1] - 1; clearing[1] = 0; resident[1] = 0; begun[1] = 0; left[1] = 0 }
     :: d_step { telling[1] -> result[1] = telling[1]; telling[1] = 0 }
 #endif
     :: d_step { advancing -> advancing = 0; epoch++ }
@@ -421,7 +476,7 @@ init
     }
     _nr_pr == STREAMS * BLOCKS + 2;
     !advancing;
-    assert(due == 0 && running == 0);
+    assert(due == 0 && claiming == 0 && running == 0);
     assert(epoch == runs || stop);
     assert(unclaimed || runs + busy + late + poisoned == STREAMS * LAUNCHES);
 #if STREAMS == 1
