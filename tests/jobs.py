@@ -61,8 +61,8 @@ class Job:
     also: tuple[str, ...] = ()  # what decides it, but does not make it run whole
     tools: tuple[str, ...] = ()  # words of set_up (jobs.sh), besides those that its command has
     env: dict[str, str] = field(default_factory=dict)
-    turn: int | None = None  # of jobs that go by thirds: it is in the runs of the third turn % 3, with all of its cases
-    thirds: str = ""  # what goes by thirds
+    together: str = ""  # of jobs that go by turns, each with all of its cases: those with the same word are in the same turn
+    by_turns: str = ""  # what goes by turns
     limit: int = 600  # seconds of processors that it may take
     skip: str = ""  # why it cannot run here
     alone: bool = False  # two programs that fill a GPU would wait for one another's workgroups
@@ -154,10 +154,10 @@ def hip_runs(path: str) -> str:
                 "40")
 
 
-def thirds_of(path: str) -> str:
-    """What of a test program goes by thirds (tests/test.h, tests/settings.h)."""
+def by_turns_of(path: str) -> str:
+    """What of a test program goes by turns (tests/test.h, tests/settings.h)."""
     text = text_of(path)
-    return "settings" if "settings.h" in text else "seeds" if re.search(r"\btest_(first|third|in_turn)\(", text) else ""
+    return "settings" if "settings.h" in text else "seeds" if re.search(r"\btest_(share|turns|in_turn)\(", text) else ""
 
 
 def example_files() -> list[str]:
@@ -198,6 +198,8 @@ class Table:
         usual = () if self.group in ("format", "model") else ("gcc", "stb")
         words = tuple(COMPILERS[word] for word in command if word in COMPILERS)
         more["tools"] = (*usual, *words, *self.tools, *more.get("tools", ()))
+        if more.get("together"):
+            more["together"] = f"{self.group}/{more['together']}"
         job = Job(self.group, name, command, **{k: tuple(v) if isinstance(v, list) else v for k, v in more.items()})
         assert job.full not in self.jobs, job.full
         self.jobs[job.full] = job
@@ -212,9 +214,9 @@ class Table:
     def script(self, path: str, name: str, *words: str, **more) -> None:
         """A test program that is a script. It gets OUT, and what its environment is to have besides."""
         env = {**self.script_env, "OUT": f"tests/build/{self.group}/{stem(path)}", **more.pop("env", {})}
-        thirds = "mutants" if self.group == "host" else "rank counts"
+        by_turns = "mutants" if self.group == "host" else "rank counts"
         self.program(name, ["bash", path, *words], roots=[path], env=env,
-                     thirds=thirds if "FLEET_TEST_THIRD" in text_of(path) else "", **more)
+                     by_turns=by_turns if "tests/turn.sh" in text_of(path) else "", **more)
 
     def host_programs(self, paths: list[str], libraries: list[str] = THREADS) -> None:
         for path in paths:
@@ -243,15 +245,15 @@ class Table:
         if f"{self.group}/{name}" in self.jobs:
             name = f"{name}.{n}"
         env = {"FLEET_TEST_ENGINE": engine}
-        turn, thirds = None, thirds_of(path)
+        together, by_turns = "", by_turns_of(path)
         if how == "tsan" and not self.deep:
             env["FLEET_TEST_PART"] = "0"
-            turn, thirds = sum(other.endswith(".tsan") for other in self.jobs), "ThreadSanitizer"
+            together, by_turns = name, "ThreadSanitizer"
         self.program(name,
                      shell("build_run", f"tests/build/{self.group}/{name}.exe", compiler, *C11, *WARNINGS, *flags,
                            *options,
                                  "-I.", "-Itests", *self.stb, path, *libraries),
-                     needs=needs, roots=[path], env=env, turn=turn, thirds=thirds)
+                     needs=needs, roots=[path], env=env, together=together, by_turns=by_turns)
 
 
 def succeeds(*command: str) -> bool:
@@ -298,7 +300,7 @@ def format(t: Table) -> None:  # pylint: disable=redefined-builtin
     t.check("house", ["bash", "tests/house.sh"], roots=["tests/house.sh"],
             also=[".github/CONTRIBUTING.md", *HEADERS, *files("examples/*.c", "examples/*/*.[ch]", "examples/*/*/*.h")])
     t.program("runner", ["python3", "-B", "tests/run_test.py"],
-              also=["tests/run_test.py", "tests/run.py", "tests/jobs.py"])
+              also=[*files("tests/*.py"), "tests/turn.sh", "tests/isa/mutants.py"])
 
 
 def units() -> dict[str, str]:
@@ -353,10 +355,9 @@ def compile_hip(t: Table) -> None:
     # Another compiler for the same headers, and for what users copy; the tools of the examples are for the CPU.
     alone = [f"tests/build/compile/impl_{stem(h)}.c" for h in HEADERS] + ["tests/build/compile/impl_late.c"]
     sources = sorted(str(p) for p in Path("examples").rglob("*.c") if not {"tools", "build"} & set(p.parts))
-    for n, path in enumerate([p for p in sorted(alone) if "impl_fleet" in p] + sources, 1):
+    for path in [p for p in sorted(alone) if "impl_fleet" in p] + sources:
         t.check(f"clang-19/gfx942/{stem(path)}", shell("clang19", path), needs=["objects/hip"], tools=["clang-19"],
-                turn=n,
-                thirds="compilers", roots=[*HEADERS, *PARTS] if path in alone else [path])
+                together=f"clang-19/{stem(path)}", by_turns="compilers", roots=[*HEADERS, *PARTS] if path in alone else [path])
 
 
 def nvshmem_headers() -> str:
@@ -399,37 +400,37 @@ def compile_otherwise(t: Table) -> None:
     """The optimisations and options with which a debugger or another build system comes. Without optimisation, operands
     of inline assembly come from memory, in vector registers, and a value is uniform only where the code says so. What
     runs quickly is run. In deep runs: every example in every way."""
-    for n, path in enumerate(example_files(), 1):
+    for path in example_files():
         name = stem(path)
 
         def some(numbers: str, number: str = name[:2]) -> bool:
             return t.deep or number in numbers.split()
 
-        def hip(kind: str, function: str, turn: int, *options: str, path: str = path, name: str = name) -> None:
+        def hip(kind: str, function: str, *options: str, path: str = path, name: str = name) -> None:
             t.check(f"hipcc/{kind}/{name}", shell(function, path, *options), needs=["objects/hip"], roots=[path],
-                    turn=turn, thirds="compilers")
+                    together=f"{kind}/{name}", by_turns="compilers")
 
         if some("01 02"):
-            hip("O0", "hip_otherwise", n, "O0", "-O0", "-g")
+            hip("O0", "hip_otherwise", "O0", "-O0", "-g")
         else:
-            hip("O0", "hip_device_only", n, "-O0", "-g")
+            hip("O0", "hip_device_only", "-O0", "-g")
         if some("02"):
-            hip("rdc", "hip_otherwise", 1, "rdc", "-fgpu-rdc")
+            hip("rdc", "hip_otherwise", "rdc", "-fgpu-rdc")
         if some("04"):
-            hip("O1", "hip_device_only", 0, "-O1", "-g")
+            hip("O1", "hip_device_only", "-O1", "-g")
         if some("06"):
-            hip("Og", "hip_device_only", 0, "-Og", "-g")
+            hip("Og", "hip_device_only", "-Og", "-g")
         if t.deep:  # in other runs the group examples does
             t.check(f"gcc/O0/{name}",
                     shell("build_run", f"tests/build/compile/{name}.O0", "gcc", *C11, "-O0", "-g", *t.flags, path,
                           *THREADS), roots=[path])
         if some("01 02") and t.nvcc:
-            t.check(f"nvcc/G/{name}", shell("cuda_debug", path), roots=[path], turn=n + 1, thirds="compilers",
+            t.check(f"nvcc/G/{name}", shell("cuda_debug", path), roots=[path], together=f"G/{name}", by_turns="compilers",
                     alone=t.gpu)
     # Copies to LDS, and in deep runs the weight pipeline, which takes half a minute.
     for path in (["tests/gpu/stream.c"] if t.deep else []) + ["tests/gpu/prefetch.c"]:
         t.check(f"hipcc/O0/{stem(path)}", shell("hip_device_only", path, "-O0", "-g", "-DFLEET_TEST_LINKED"),
-                needs=["objects/hip"], roots=[path], turn=0, thirds="compilers")
+                needs=["objects/hip"], roots=[path], together=f"O0/{stem(path)}", by_turns="compilers")
 
 
 def plan(t: Table) -> None:
@@ -439,7 +440,7 @@ def plan(t: Table) -> None:
 def model(t: Table) -> None:
     for path in files("tests/model/*.pml"):
         t.program(stem(path), ["bash", "tests/model/run.sh", path], env={"OUT": "tests/build/model"}, tools=["spin"],
-                  roots=[path, "tests/model/run.sh", *files("tests/model/*.inc")], thirds="twins")
+                  roots=[path, "tests/model/run.sh", *files("tests/model/*.inc")], by_turns="twins")
 
 
 def host(t: Table) -> None:
@@ -558,50 +559,61 @@ def checkpoints() -> list[str]:
 
 
 def hip(t: Table) -> None:
-    """tests/gpu, the examples and the decoder, on an AMD GPU or on the simulated MI300X; there by thirds."""
+    """tests/gpu, the examples and the decoder, on an AMD GPU or on the simulated MI300X; there by turns."""
     sim = {"needs": ["objects/hip"], "limit": 1800}
 
-    def in_turn(n: int) -> dict:
-        return {} if t.hip_gpu else {"turn": n, "thirds": "programs"}
+    def in_turn(word: str, what: str = "programs") -> dict:
+        return {} if t.hip_gpu else {"together": word, "by_turns": what}
 
     if not t.hip_gpu and not os.environ.get("FLEET_HIP_RUNTIME"):
         for target in ["check"] + (["check-timed"] if t.deep else []):  # its times, against published ones
             t.program(f"amdsim/{target}", shell("hip_simulator_test", target),
-                      roots=files("tests/amdsim/src/*", "tests/amdsim/tests/*"), turn=1,
-                      thirds="simulator", **sim)
+                      roots=files("tests/amdsim/src/*", "tests/amdsim/tests/*"), together="amdsim",
+                      by_turns="simulator", **sim)
     decoder = "examples/qwen3/qwen3.c"
-    for turn, path in enumerate([decoder, "examples/serve/engine_qwen3.c", *gpu_files()], -1):
+    for path in [decoder, "examples/serve/engine_qwen3.c", *gpu_files()]:
         linked = path.startswith("tests/") and not is_whole(path)
         t.check(f"build/{stem(path)}", shell("hip_build", path, f"tests/build/hip/{stem(path)}"), roots=[path],
                 needs=["objects/hip"] + (["objects/hipcc"] if linked else []),
-                env={"WHOLE": "" if linked else "yes"}, **(in_turn(turn) if turn > 0 else {}))
-    of_decoder = {**sim, "needs": ["hip/build/qwen3"], "roots": [decoder],
-                  "thirds": "" if t.hip_gpu else "schedules, chunks", "alone": t.hip_gpu}
+                env={"WHOLE": "" if linked else "yes"}, **(in_turn(stem(path)) if path in gpu_files() else {}))
+    of_decoder = {**sim, "needs": ["hip/build/qwen3"], "roots": [decoder], "alone": t.hip_gpu}
     for folder in checkpoints():
-        t.program(folder, shell("hip_decoder", folder), **of_decoder)
-        t.program(f"{folder}-prompts", shell("hip_prompts", folder), **of_decoder)
-    t.program("prompts-of-chiplets", shell("hip_prompts_of_chiplets"), **{**of_decoder, **in_turn(2)})
-    t.program("served", shell("hip_served"), roots=["tests/qwen3/serving.c"],
-              **{**sim, "needs": ["objects/hip"]}, thirds="" if t.hip_gpu else "servers", alone=t.hip_gpu)
-    t.program("many-sequences", shell("hip_many_sequences"), **{**of_decoder, **in_turn(1)})
-    for turn, path in enumerate(gpu_files(), 1):
+        moe = "moe" in folder
+        # Schedules of which each has its own kernel or scheduler, and chunks, in another setting of the simulator each.
+        schedules = SCHEDULES if t.deep else "dynamic static static" if moe else "static chiplet dynamic"
+        for n, schedule in enumerate(schedules.split(), 1):
+            t.check(f"{folder}/{n}-{schedule}", shell("hip_decoder", folder, str(n), schedule), **of_decoder,
+                    **in_turn(f"{folder}/{n}", "schedules"))
+        for n, rows in enumerate((7, 64, 256, 1) if moe else (1, 7, 64, 256), 1):
+            t.check(f"{folder}-prompts/{rows}", shell("hip_prompts", folder, str(n), str(rows)), **of_decoder,
+                    **in_turn(f"{folder}-prompts/{rows}", "chunks"))
+    t.program("prompts-of-chiplets", shell("hip_prompts_of_chiplets"), **of_decoder, **in_turn("prompts-of-chiplets"))
+    t.check("build/serving", shell("hip_build_served"), roots=["tests/qwen3/serving.c"], needs=["objects/hip"],
+            **in_turn("served", "servers"))
+    # The usual server, and those of the kernel that takes prompts. To compile them takes most of the time.
+    for n, test in enumerate(("dense_checkpoint", "long_chunks", "many_requests"), 1):
+        t.program(f"served/{test}", shell("hip_served", str(n), test), roots=["tests/qwen3/serving.c"],
+                  **{**sim, "needs": ["hip/build/serving"]}, alone=t.hip_gpu, **in_turn("served", "servers"))
+    t.program("many-sequences", shell("hip_many_sequences"), **of_decoder, **in_turn("many-sequences"))
+    for path in gpu_files():
         t.program(stem(path), shell("hip_seeds", path, stem(path)), **{**sim, "needs": [f"hip/build/{stem(path)}"]},
-                  roots=[path], env={"RUNS": hip_runs(path)}, alone=t.hip_gpu, **in_turn(turn))
-    for path in files("tests/gpu/*.sh"):
-        t.program(stem(path), shell("hip_run", "bash", path), roots=[path],
-                  thirds="" if t.hip_gpu else "decoder over ranks", **sim)
+                  roots=[path], env={"RUNS": hip_runs(path)}, alone=t.hip_gpu, **in_turn(stem(path)))
+    path = "tests/gpu/ranks.sh"
+    t.program("ranks", shell("hip_run", "bash", path), roots=[path], **sim, **in_turn("ranks"))
+    t.program("ranks-decoder", shell("hip_run", "bash", path, "decoder"), roots=[path], **sim,
+              **in_turn("ranks-decoder"))
 
 
 def cuda(t: Table) -> None:
-    """The same, by nvcc; without a GPU, what is compiled alone is so by thirds. The decoder is the first."""
+    """The same, by nvcc; without a GPU, what is compiled alone is so by turns."""
     if not t.nvcc:
         return t.skip("nvcc", "needs nvcc")
-    t.program("order", ["python3", "-B", "tests/isa/nvidia.py"], limit=3600, thirds="mutants",
+    t.program("order", ["python3", "-B", "tests/isa/nvidia.py"], limit=3600, by_turns="mutants",
               roots=["tests/isa/nvidia.py", "tests/isa/nvidia_kernels.c", "tests/isa/nvidia_decoder.c"],
               also=[*HEADERS, *files("examples/qwen3/nvidia/*.h"), "examples/qwen3/backend_nvidia.h"])
 
-    def in_turn(n: int) -> dict:
-        return {} if t.gpu else {"turn": n, "thirds": "programs"}
+    def in_turn(word: str) -> dict:
+        return {} if t.gpu else {"together": word, "by_turns": "programs"}
 
     def build(path: str, name: str, *options: str, **more) -> None:
         linked = path.startswith("tests/") and not is_whole(path)
@@ -612,26 +624,25 @@ def cuda(t: Table) -> None:
 
     decoder, server = "examples/qwen3/qwen3.c", "examples/serve/serve.c"
     # The server has the decoder's kernels, which take a minute. hipcc checks it in any case.
-    for n, path in enumerate([decoder] + ([server] if t.deep or t.gpu else []) + gpu_files(), 1):
-        build(path, stem(path), **in_turn(n))
+    for path in [decoder] + ([server] if t.deep or t.gpu else []) + gpu_files():
+        build(path, stem(path), **in_turn(stem(path)))
     if t.deep:
         build(decoder, "qwen3_sm_80", env={"DECODER_ARCH": "-arch=sm_80"})
         build(decoder, "qwen3_ranks", "-DFLEET_IPC")
     for path in ["examples/qwen3/backend_nvidia.h", *files("examples/qwen3/nvidia/*.h")]:
-        n += 1
         for arch in ("sm_90a", "sm_86"):  # rings of 24 and of 8 stages
             t.check(f"alone/{stem(path)}/{arch}",
                     ["nvcc", "-x", "cu", "-std=c++17", f"-arch={arch}", "-Werror", "all-warnings", "-I.", *t.stb,
-                                                   "-ptx", path, "-o", "/dev/null"], roots=[path], turn=n,
-                                                   thirds="programs")
+                                                   "-ptx", path, "-o", "/dev/null"], roots=[path],
+                                                   together=f"alone/{stem(path)}", by_turns="programs")
     t.check("one_ring", shell("one_ring"), roots=["examples/qwen3/nvidia/pipeline.h"])
     sets = ["examples/qwen3/task_sets.h"]
     if not t.gpu or succeeds(*shell("has_sm_90")):  # else it is built for another one
-        t.check("registers", shell("cuda_registers"), needs=["cuda/build/qwen3"], roots=[decoder], **in_turn(1))
-    t.check("registers_of_ranks", shell("cuda_registers_of_ranks"), roots=sets, **in_turn(1))
-    t.check("registers_of_server", shell("cuda_registers_of_server"), roots=sets, **in_turn(2))
+        t.check("registers", shell("cuda_registers"), needs=["cuda/build/qwen3"], roots=[decoder], **in_turn("qwen3"))
+    t.check("registers_of_ranks", shell("cuda_registers_of_ranks"), roots=sets, **in_turn("registers_of_ranks"))
+    t.check("registers_of_server", shell("cuda_registers_of_server"), roots=sets, **in_turn("registers_of_server"))
     t.check("registers_of_bench", shell("cuda_registers_of_bench"), roots=["tests/bench/devices.c"], alone=t.gpu,
-            **in_turn(1))
+            **in_turn("registers_of_bench"))
     if t.gpu:
         cuda_runs(t, decoder, build)
     else:
@@ -670,9 +681,9 @@ def isa(t: Table) -> None:
     for name in ("check", "mutate"):  # same.sh compares two versions, by hand
         path = f"tests/isa/{name}.sh"
         t.program(name, shell("isa", "bash", path, listings), needs=["objects/hip"], limit=3600, also=sources,
-                  roots=[path, f"tests/isa/{name}.py", *common], thirds="mutants, machine code")
+                  roots=[path, f"tests/isa/{name}.py", *common], by_turns="mutants, machine code")
     t.program("wait_states", shell("wait_states", listings), needs=["objects/hip"], after=["isa/check"], limit=3600,
-              also=sources, roots=["tests/isa/wait_states.py", *common], thirds="mutants, machine code")
+              also=sources, roots=["tests/isa/wait_states.py", *common], by_turns="mutants, machine code")
 
 
 def amalgamated(t: Table) -> None:

@@ -147,10 +147,6 @@ amalgamate_nothing() { # unknown parts
         grep -q "no part is called 'unknown'; there are: .*server .*trace" <<<"$text" && [ ! -e "$out/none.h" ]
 }
 
-# Whether this run has the N-th of some jobs of which each run has a third; deep runs have all.
-in_turn() { ! by_thirds || [ $(($1 % 3)) = "$FLEET_TEST_THIRD" ]; }
-by_thirds() { [ -z "${FLEET_DEEP:-}" ] && [ -n "${FLEET_TEST_THIRD:-}" ]; }
-
 # Whether a program is built for all architectures, and not only for the one on which it runs: those that go through
 # the parts of the headers which differ.
 everywhere() { # FILE
@@ -285,32 +281,19 @@ hip_build() { # FILE BINARY
     esac
 }
 
-# The decoder on a small checkpoint: schedules of which each has its own kernel or scheduler, by thirds (deep runs: all), in
-# another setting of the simulator each.
-hip_decoder() { # CHECKPOINT
-    local schedule settings n=0 some="static chiplet dynamic"
-    case $1 in *moe*) some="dynamic static static" ;; esac
-    [ -z "${FLEET_DEEP:-}" ] || some="static chiplet dynamic auto unfused"
-    for schedule in $some; do
-        n=$((n + 1))
-        [ -z "$hip_runtime" ] || in_turn $n || continue
-        settings=$(hip_settings "$1" | sed -n "${n}p")
-        # shellcheck disable=SC2086
-        decoder_verdict "$schedule" hip_program $settings "$out/qwen3" "$1" --check "$1/expected.json" --schedule "$schedule"
-    done
+# The decoder on a small checkpoint, in the N-th setting of the simulator.
+hip_decoder() { # CHECKPOINT N SCHEDULE
+    local settings
+    settings=$(hip_settings "$1" | sed -n "${2}p")
+    # shellcheck disable=SC2086
+    hip_program $settings "$out/qwen3" "$1" --check "$1/expected.json" --schedule "$3"
 }
-# Prompts in chunks of these sizes, by thirds, by the kernel that takes them.
-hip_prompts() { # CHECKPOINT
-    local rows settings n=0 some="1 7 64 256"
-    case $1 in *moe*) some="7 64 256 1" ;; esac
-    for rows in $some; do
-        n=$((n + 1))
-        [ -z "$hip_runtime" ] || in_turn $n || continue
-        settings=$(hip_settings "$1" | sed -n "${n}p")
-        # shellcheck disable=SC2086
-        decoder_verdict "$rows" hip_prompts_taken "$1" hip_program $settings AMDSIM_STATS=1 "$out/qwen3" "$1" \
-            --check "$1/expected.json" --prefill-rows "$rows"
-    done
+# Prompts in chunks of so many rows, by the kernel that takes them.
+hip_prompts() { # CHECKPOINT N ROWS
+    local settings
+    settings=$(hip_settings "$1" | sed -n "${2}p")
+    # shellcheck disable=SC2086
+    hip_prompts_taken "$1" hip_program $settings AMDSIM_STATS=1 "$out/qwen3" "$1" --check "$1/expected.json" --prefill-rows "$3"
 }
 # A model whose KV heads and columns can be divided among the chiplets has the same tokens as when all share the work.
 hip_prompts_of_chiplets() {
@@ -333,18 +316,16 @@ END
         echo "FAIL tokens: ${tokens[0]//$'\n'/ }, and on all chiplets ${tokens[1]//$'\n'/ }"
     fi
 }
-# The decoder's servers, by thirds: the usual one, and those of the kernel that takes prompts.
-hip_served() {
-    local name settings n=0
+hip_build_served() {
     hip_cc "${hip_flags[@]}" -Xarch_host -O0 "${warnings[@]}" --offload-arch=gfx942 ${hip_runtime:+-DQUICK} -Itests \
-        tests/qwen3/serving.c -o "$out/serving" "${qwen3_libraries[@]}" || return
-    for name in dense_checkpoint long_chunks many_requests; do
-        n=$((n + 1))
-        [ -z "$hip_runtime" ] || in_turn $n || continue
-        settings=$(RUNS=6 hip_settings tests/qwen3/serving.c | sed -n "${n}p")
-        # shellcheck disable=SC2086
-        hip_program $settings AMDSIM_XCDS=2 AMDSIM_CUS=3 "$out/serving" "$name"
-    done
+        tests/qwen3/serving.c -o "$out/serving" "${qwen3_libraries[@]}"
+}
+# One of the decoder's servers.
+hip_served() { # N TEST
+    local settings
+    settings=$(RUNS=6 hip_settings tests/qwen3/serving.c | sed -n "${1}p")
+    # shellcheck disable=SC2086
+    hip_program $settings AMDSIM_XCDS=2 AMDSIM_CUS=3 "$out/serving" "$2"
 }
 # More sequences than steps of the other kernel have rows: the same tokens as when they decode in rounds.
 hip_many_sequences() {

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import re
 import shlex
@@ -17,6 +18,7 @@ import jobs as table
 from jobs import Job, Table
 
 SECONDS = Path("tests/seconds")
+TURNS = 6  # so many commits in a row have all of what goes by turns; that is told to programs as FLEET_TEST_TURN=K/N
 GROUPS = [group.__name__ for group in table.GROUPS]
 DEEP_LIMIT = 20  # deep runs do more, and may take so many times as long
 NO_PROGRESS_S = 300  # of the clock, in which a job takes less than a second of processors
@@ -89,7 +91,34 @@ def named(jobs: dict[str, Job], word: str) -> list[Chosen]:
     raise SystemExit(f"{word}: no such program (tests/run.sh --list, or deep --list)")
 
 
-def choose(t: Table, options: Options, third: str, changed: set[str]) -> dict[str, Chosen]:
+def turn_of_commit() -> str:
+    return f"{int((git('rev-list', '--count', 'HEAD') or ['0'])[0]) % TURNS}/{TURNS}"
+
+
+def parts_of(turn: str) -> tuple[int, int]:
+    """K and N of a turn; of none, which is all, 0 and 1."""
+    if not (m := re.fullmatch(r"(\d+)/(\d+)", turn or "0/1")) or int(m[1]) >= int(m[2]):
+        raise SystemExit(f"FLEET_TEST_TURN={turn}: no K/N with K below N; empty: all")
+    return int(m[1]), int(m[2])
+
+
+def dealt(jobs: dict[str, Job], turns: int, seconds: dict[str, float]) -> dict[str, int]:
+    """The turn of each word (together) of jobs that go by turns: the longest first, each to the turn that has least yet. What
+    is measured anew moves few of them, since seconds count by steps of an eighth."""
+    def steps(name: str) -> float:
+        return 1.125 ** round(math.log(max(seconds.get(name, 20), 0.5), 1.125))
+    taken: dict[str, float] = {}
+    for name, job in jobs.items():
+        if job.together:
+            taken[job.together] = taken.get(job.together, 0) + steps(name)
+    loads, found = [0.0] * turns, {}
+    for word in sorted(taken, key=lambda word: (-taken[word], word)):
+        found[word] = loads.index(min(loads))
+        loads[found[word]] += taken[word]
+    return found
+
+
+def choose(t: Table, options: Options, turn: str, changed: set[str]) -> dict[str, Chosen]:
     """What a run has, without what that needs."""
     chosen: dict[str, Chosen] = {}
     for word in options.words:
@@ -103,12 +132,10 @@ def choose(t: Table, options: Options, third: str, changed: set[str]) -> dict[st
     if options.changed is not None:
         differ = changed_since(options.changed)
         chosen = {name: one for name, one in chosen.items() if one.job.files & differ}
-    return {name: one for name,
-            one in chosen.items() if one.named or in_turn(t, one.job, third) or one.job.own & changed}
-
-
-def in_turn(t: Table, job: Job, third: str) -> bool:
-    return job.turn is None or t.deep or third == "" or job.turn % 3 == int(third)
+    now, turns = parts_of("" if t.deep else turn)
+    turn_of = dealt(t.jobs, turns, read_seconds())
+    return {name: one for name, one in chosen.items()
+            if one.named or turn_of.get(one.job.together, now) == now or one.job.own & changed}
 
 
 def with_needs(t: Table, chosen: dict[str, Chosen]) -> dict[str, Chosen]:
@@ -262,8 +289,8 @@ def read_seconds() -> dict[str, float]:
 
 
 class Run:
-    def __init__(self, t: Table, chosen: dict[str, Chosen], strict: bool, third: str, changed: set[str]) -> None:
-        self.t, self.chosen, self.third, self.changed = t, chosen, third, changed
+    def __init__(self, t: Table, chosen: dict[str, Chosen], strict: bool, turn: str, changed: set[str]) -> None:
+        self.t, self.chosen, self.turn, self.changed = t, chosen, turn, changed
         self.tally = Tally(strict)
         self.seconds = read_seconds()
         self.taken: dict[str, float] = {}
@@ -279,15 +306,15 @@ class Run:
         return own + max((self.rank(n) for n, one in self.chosen.items() if name in one.job.needs), default=0)
 
     def whole(self, one: Chosen) -> bool:
-        """Whether it runs with all that goes by thirds: what is named, and what has changed."""
-        named_only = one.named and "FLEET_TEST_THIRD" not in os.environ
-        return self.third == "" or self.t.deep or named_only or bool(one.job.own & self.changed)
+        """Whether it runs with all that goes by turns: what is named, and what has changed."""
+        named_only = one.named and "FLEET_TEST_TURN" not in os.environ
+        return self.turn == "" or self.t.deep or named_only or bool(one.job.own & self.changed)
 
     def environment(self, one: Chosen) -> dict[str, str]:
         job = one.job
         mine = {"out": job.out, "WARNINGS": " ".join(table.WARNINGS), "FLEET_HIP_OWNER": str(os.getpid()),
                 "TESTS": " ".join(one.tests),
-                "FLEET_TEST_THIRD": "" if self.whole(one) or job.turn is not None else self.third,
+                "FLEET_TEST_TURN": "" if self.whole(one) or job.together else self.turn,
                 **({"FLEET_DEEP": "1"} if self.t.deep else {})}
         return {**os.environ, **mine, **job.env}
 
@@ -351,8 +378,9 @@ class Run:
 
     def summary(self, group: str, names: list[str]) -> None:
         passed, failed = self.before[group]
-        thirds = {one.job.thirds for one in map(self.chosen.get, names) if one.job.thirds and not self.whole(one)}
-        said = f" (third {int(self.third) + 1} of 3 of: {', '.join(sorted(thirds))})" if thirds else ""
+        kinds = {one.job.by_turns for one in map(self.chosen.get, names) if one.job.by_turns and not self.whole(one)}
+        turn, turns = parts_of(self.turn)
+        said = f" (turn {turn + 1} of {turns} of: {', '.join(sorted(kinds))})" if kinds else ""
         print(f"{group:<12} {passed:5} pass {failed:5} FAIL {sum(self.taken.get(n, 0) for n in names):5.0f} s{said}",
               flush=True)
 
@@ -390,36 +418,36 @@ def prepare(t: Table, chosen: dict[str, Chosen]) -> None:
         raise SystemExit(1)
 
 
-def listing(chosen: dict[str, Chosen], seconds: dict[str, float]) -> None:
-    print("\t".join(("# name", "size", "needs", "seconds", "third", "what decides it", "command")))
+def listing(chosen: dict[str, Chosen], seconds: dict[str, float], turn_of: dict[str, int]) -> None:
+    print("\t".join(("# name", "size", "needs", "seconds", "turn", "what decides it", "command")))
     for name, one in chosen.items():
         job = one.job
         included = len(job.files) - len({*job.roots, *job.also})
         decides = " ".join([*job.roots, *job.also]) + (f" and {included} that they include" if included else "")
         env = [f"{k}={shlex.quote(v)}" for k, v in job.env.items()]
-        third = f"{job.turn % 3} of {job.thirds}" if job.turn is not None else job.thirds
-        print("\t".join((name, job.size, " ".join(job.needs) or "-", str(seconds.get(name, "-")), third or "-",
+        turn = f"{turn_of[job.together]} of {job.by_turns}" if job.together else job.by_turns
+        print("\t".join((name, job.size, " ".join(job.needs) or "-", str(seconds.get(name, "-")), turn or "-",
                          decides or "-",
                          job.skip or " ".join(env + [shlex.join(job.command)]))))
 
 
 def main(arguments: list[str]) -> int:
     options = options_of(arguments)
-    third = os.environ.get("FLEET_TEST_THIRD", str(int((git("rev-list", "--count", "HEAD") or ["0"])[0]) % 3))
+    turn = os.environ.get("FLEET_TEST_TURN", turn_of_commit())
     changed = changed_since(os.environ.get("FLEET_TEST_BASE", "HEAD~1"))
     t = Table(options.size == "deep")
     if options.list:
         some = options.words or options.changed is not None
-        listing(with_needs(t, choose(t, options, "", changed)) if some else {n: Chosen(job) for n,
-                                                                             job in t.jobs.items()}, read_seconds())
+        listing(with_needs(t, choose(t, options, "", changed)) if some else {n: Chosen(job) for n, job in t.jobs.items()},
+                read_seconds(), dealt(t.jobs, parts_of(turn)[1], read_seconds()))
         return 0
-    chosen = with_needs(t, choose(t, options, third, changed))
+    chosen = with_needs(t, choose(t, options, turn, changed))
     os.makedirs("tests/build", exist_ok=True)
     with open("tests/build/lock", "a", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two runs in one folder take turns
         Path("tests/build/found").unlink(missing_ok=True)
         prepare(t, chosen)
-        run = Run(t, chosen, options.strict, third, changed)
+        run = Run(t, chosen, options.strict, turn, changed)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         try:
             run.go()

@@ -1,9 +1,12 @@
-"""Tests tests/run.py with jobs that are made up: what it says of them, and which it chooses."""
+"""Tests tests/run.py with jobs that are made up: what it says of them, and which it chooses; and that what goes by turns is in
+exactly one of them each, of the real table too, and for what scripts ask (turn.sh, isa/mutants.py; turns.c is C's)."""
 from __future__ import annotations
 
 import contextlib
 import io
 import os
+import subprocess
+import sys
 import tempfile
 
 import run
@@ -20,12 +23,12 @@ def job(name: str, script: str, **more) -> Job:
     return Job("host", name, ["bash", "-c", script], **{"program": True, **more})
 
 
-def output(*jobs: Job, words: tuple[str, ...] = (), strict: bool = False, third: str = "",
+def output(*jobs: Job, words: tuple[str, ...] = (), strict: bool = False, turn: str = "",
            changed: set[str] = frozenset()) -> str:
     """What a run of these jobs prints."""
     t = table(*jobs)
     options = run.Options(words=list(words), size="" if words else "all")
-    one = run.Run(t, run.with_needs(t, run.choose(t, options, third, changed)), strict, third, changed)
+    one = run.Run(t, run.with_needs(t, run.choose(t, options, turn, changed)), strict, turn, changed)
     with contextlib.redirect_stdout(io.StringIO()) as said:
         one.go()
     return said.getvalue() + f"{one.tally.passed} passed, {one.tally.failed} failed, {one.tally.skipped} skipped\n"
@@ -108,29 +111,69 @@ def test_choice() -> None:
                            "2 passed, 0 failed")
 
 
-def test_thirds() -> None:
-    turns = [job(str(n), "echo pass x", turn=n, thirds="programs") for n in range(4)]
-    expect("turn", output(*turns, third="1"), "1 passed, 0 failed", "(third 2 of 3 of: programs)")
+def test_turns() -> None:
+    turns = [job(str(n), "echo pass x", together=f"host/{n}", by_turns="programs") for n in range(4)]
+    expect("turn", output(*turns, turn="1/4"), "1 passed, 0 failed", "(turn 2 of 4 of: programs)")
     expect("all_turns", output(*turns), "4 passed, 0 failed")
-    expect("named_out_of_turn", output(*turns, words=("host/0",), third="1"), "1 passed, 0 failed")
+    expect("named_out_of_turn", output(*turns, words=("host/0",), turn="1/4"), "1 passed, 0 failed")
+    try:
+        said = output(*turns, turn="4/4")
+    except SystemExit as stop:
+        said = str(stop)
+    expect("no_such_turn", said, "FLEET_TEST_TURN=4/4: no K/N")
     with open("own.c", "w", encoding="utf-8") as own:
         own.write('#include "own.h"\n#include "fleet.h"\n')
     for name in ("own.h", "fleet.h"):
         with open(name, "w", encoding="utf-8"):
             pass
-    third = job("a", 'echo "pass third$FLEET_TEST_THIRD"; echo "| $FLEET_TEST_THIRD |"', roots=("own.c",),
-                thirds="seeds")
-    expect("third", output(third, third="2", changed={"fleet.h"}), "| 2 |", "(third 3 of 3 of: seeds)")
-    expect("whole_when_it_changed", output(third, third="2", changed={"own.h"}), "|  |", "s\n")
+    seeds = job("a", 'echo "pass turn"; echo "| $FLEET_TEST_TURN |"', roots=("own.c",), by_turns="seeds")
+    expect("seeds", output(seeds, turn="2/3", changed={"fleet.h"}), "| 2/3 |", "(turn 3 of 3 of: seeds)")
+    expect("whole_when_it_changed", output(seeds, turn="2/3", changed={"own.h"}), "|  |", "s\n")
     expect("chosen_when_it_changed",
-           output(job("a", "echo pass x", turn=0, roots=("own.c",)), third="2", changed={"own.c"}), "1 passed")
+           output(job("a", "echo pass x", together="host/a", roots=("own.c",)), turn="2/3", changed={"own.c"}), "1 passed")
+
+
+def same(name: str, got, wanted) -> None:
+    print(f"pass {name}" if got == wanted else f"FAIL {name}: {got}, not {wanted}", flush=True)
+
+
+def test_dealing(real: Table) -> None:
+    """Where the sources are."""
+    some = [job(name, "", together=f"host/{word}") for name, word in (("a", "a"), ("a.run", "a"), ("b", "b"), ("c", "c"))]
+    jobs = {one.full: one for one in [*some, job("d", "")]}
+    same("the_longest_first", run.dealt(jobs, 2, {"host/a": 20, "host/a.run": 50, "host/b": 40, "host/c": 40}),
+         {"host/a": 0, "host/b": 1, "host/c": 1})
+    in_turns = [run.choose(real, run.Options(size="all"), f"{k}/{run.TURNS}", set()) for k in range(run.TURNS)]
+    wrong = [name for name, one in real.jobs.items()
+             if one.group != "objects" and sum(name in chosen for chosen in in_turns) != (1 if one.together else run.TURNS)]
+    same("each_job_is_in_one_turn_or_in_all", wrong, [])
+    twice = [name for name, one in real.jobs.items() for need in one.needs
+             if real.jobs[need].together not in ("", one.together)]
+    same("what_is_needed_is_in_the_same_turn", twice, [])
+    sys.path.insert(0, "tests/isa")
+    import mutants  # pylint: disable=import-outside-toplevel
+    cases = range(20)
+    of_shell, of_python = [], []
+    for turns in range(1, 8):
+        for k in range(turns):
+            os.environ["FLEET_TEST_TURN"] = f"{k}/{turns}"
+            of_python += [(turns, n) for n in mutants.of_this_run(list(cases))]
+            script = '. tests/turn.sh; for n in $(seq 0 19); do ! in_turn "$n" || echo "$n"; done'
+            said = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, check=True).stdout
+            of_shell += [(turns, int(n)) for n in said.split()]
+    del os.environ["FLEET_TEST_TURN"]
+    wanted = [(turns, n) for turns in range(1, 8) for n in cases]
+    same("in_turn/shell", sorted(of_shell), wanted)
+    same("in_turn/python", sorted(of_python), wanted)
 
 
 def main() -> None:
-    os.environ.pop("FLEET_TEST_THIRD", None)
+    for name in ("FLEET_TEST_TURN", "FLEET_DEEP"):
+        os.environ.pop(name, None)
+    test_dealing(Table(False))
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        for test in (test_verdicts, test_limits, test_choice, test_thirds):
+        for test in (test_verdicts, test_limits, test_choice, test_turns):
             test()
         os.chdir("/")
 

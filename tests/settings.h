@@ -115,12 +115,13 @@ static inline int setting_skipped(uint32_t i)
     return part && (uint32_t)atoi(part) != i % 2;
 }
 
-/* On the CPU a test that has more than two shapes (few) runs a third of its settings, each of which has all schedules and
-   engines. */
+/* On the CPU the settings of a test that has more than two shapes (few) go by turns. From one shape to the next, its schedules
+   and engines move on by a turn: each turn has as many of them as there are shapes, or all. */
 static inline int setting_in_turn(uint32_t i, uint32_t few)
 {
 #if defined(FLEET_HOST)
-    if (few > 2 && test_third() >= 0) return test_in_turn(i + i / 3);
+    unsigned turn, turns = test_turns(&turn);
+    if (few > 2 && turns > 1) return test_in_turn(i + i / turns);
 #endif
     (void)few;
     return !setting_skipped(i);

@@ -89,21 +89,32 @@ static int test_wanted(const test_run *t, const char *name)
         }                                                                                          \
     } while (0)
 
-/* Of some cases a run has every third one, from FLEET_TEST_THIRD on; by hand and in deep runs all, which is -1 here. */
-static inline int test_third(void)
+/* Some cases go by turns: with FLEET_TEST_TURN=K/N a run has part K of N; by hand and in deep runs it has all, part 0 of 1.
+   Returns N. */
+static inline unsigned test_turns(unsigned *turn)
 {
-    const char *third = getenv("FLEET_TEST_THIRD");
-    return third && *third && !getenv("FLEET_DEEP") ? atoi(third) : -1;
+    const char *text = getenv("FLEET_TEST_TURN");
+    unsigned turns = 1;
+    *turn = 0;
+    if (!text || !*text || getenv("FLEET_DEEP")) return 1;
+    if (sscanf(text, "%u/%u", turn, &turns) != 2 || *turn >= turns) {
+        fprintf(stderr, "FLEET_TEST_TURN=%s is no K/N with K below N\n", text);
+        exit(2);
+    }
+    return turns;
 }
-/* The first of them, where a run has so many in a row. */
-static inline unsigned long long test_first(unsigned long long count)
-{
-    return test_third() < 0 ? 0 : (unsigned)test_third() * count;
-}
-/* Whether this run has the n-th of them. */
+/* Whether this run has the n-th case. */
 static inline int test_in_turn(unsigned n)
 {
-    return test_third() < 0 || n % 3 == (unsigned)test_third();
+    unsigned turn, turns = test_turns(&turn);
+    return n % turns == turn;
+}
+/* Of `count` cases in a row, those from the returned one up to *end are this run's. */
+static inline unsigned long long test_share(unsigned long long count, unsigned long long *end)
+{
+    unsigned turn, turns = test_turns(&turn);
+    *end = count * (turn + 1) / turns;
+    return count * turn / turns;
 }
 
 /* Runs `function(t)` as the test of that name. */

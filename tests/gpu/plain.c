@@ -201,7 +201,7 @@ static void run_plain(test_run *t, kind k)
     uint32_t i;
     for (i = 0; setting_get(i, TEST_THREADS > 1 ? 2 : 4, &s) && !t->failed_here; i++) {
         if (s.schedule != k.schedule && (k.schedule < FLEET_SCHEDULE_AUTO || s.schedule)) continue;
-        if (!setting_in_turn(i / 3, 4)) continue;
+        if (!setting_in_turn(i, 4)) continue;
         s.schedule = k.schedule;
         s.unaware = k.unaware, s.unfused = k.unfused, s.early = k.early;
 #if defined(FLEET_MEMORY_MODEL)

@@ -5,8 +5,8 @@
 
        random      FLEET_TEST_SEED=n runs that one graph, FLEET_TEST_GRAPHS=n so many, FLEET_TEST_VERBOSE=1 tells */
 // run: model
-// run: asan engine=both -DFEW
-// run: tsan -DFEW
+// run: asan engine=both -DGRAPHS=300
+// run: tsan -DGRAPHS=100
 // hip: 6 runs
 #include "oracle.h"
 #include "plan/check.h"
@@ -766,21 +766,21 @@ static void one_graph(test_run *t, uint64_t number, tally *n)
 static void random_graphs(test_run *t)
 {
     const char *given = getenv("FLEET_TEST_SEED"), *count = getenv("FLEET_TEST_GRAPHS");
-    uint64_t seed;
+    unsigned long long seed, end;
     tally n;
     uint32_t i;
 #if !defined(FLEET_HOST)
-    uint64_t end = 24;
-#elif defined(FEW)
-    uint64_t end = deep() ? 5000 : 100;
+    uint64_t graphs = 24;
+#elif defined(GRAPHS)
+    uint64_t graphs = deep() ? 5000 : GRAPHS;
 #else
-    uint64_t end = deep() ? 100000 : 1000;
+    uint64_t graphs = deep() ? 100000 : 3000;
 #endif
     memset(&n, 0, sizeof n);
-    if (count) end = strtoull(count, NULL, 10);
-    if (given) end = 1;
-    seed = given ? strtoull(given, NULL, 10) : 1 + test_first(end);
-    for (end += seed; seed < end && !t->failed_here; seed++) {
+    if (count) graphs = strtoull(count, NULL, 10);
+    seed = test_share(graphs, &end);
+    if (given) seed = strtoull(given, NULL, 10) - 1, end = seed + 1;
+    while (seed++ < end && !t->failed_here) {
         if (!given && setting_skipped((uint32_t)seed)) continue;
         one_graph(t, seed, &n);
     }
@@ -794,7 +794,7 @@ static void random_graphs(test_run *t)
                 printf("    %u times %s\n", n.refused[i], fleet_status_name((fleet_status)i));
     }
     /* The generator must not drift to where a test says nothing. */
-    if (n.graphs < 1000 || t->failed_here) return;
+    if (n.graphs < 500 || t->failed_here) return;
     CHECK(n.ran > n.graphs / 2);
     CHECK(n.buckets > n.graphs / 10);
     CHECK(n.tensors > n.graphs / 20);

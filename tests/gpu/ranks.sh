@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# One graph over several simulated MI300X, which are incoherent as HIP documents it: example 11 and the decoder of
-# examples/qwen3 with a process for each, which share memory by hipIpc, and in deep runs tests/bench/devices.c, which has a
-# thread for each. All check what they compute. Run by tests/run.sh where hipcc is; by hand: tests/with_hip.sh bash tests/gpu/ranks.sh
+# One graph over several simulated MI300X, which are incoherent as HIP documents it: example 11, or with the word "decoder" the
+# decoder of examples/qwen3, with a process for each, which share memory by hipIpc; and in deep runs tests/bench/devices.c, which
+# has a thread for each. All check what they compute. Run by tests/run.sh where hipcc is; by hand:
+#   tests/with_hip.sh bash tests/gpu/ranks.sh [decoder]
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -44,6 +45,25 @@ over_processes() { # RANKS SETTING...
     return $rc
 }
 
+if [ "${1:-}" = decoder ]; then
+    try decoder/build "${build[@]}" -Xarch_host -O0 -w -DFLEET_IPC examples/qwen3/qwen3.c -o "$folder/qwen3" -ljansson -lpcre2-8 -lunistring
+    checks() { # RANKS MODEL SEED [ARGUMENT...]
+        program=("$folder/qwen3" "tests/fixtures/$2" --check "tests/fixtures/$2/expected.json" --ranks "$1" "${@:4}")
+        # shellcheck disable=SC2046
+        try "decoder/$2/$1/seed_$3${4:-}" over_processes "$1" $(settings "$3")
+    }
+    checks 2 qwen3-tiny 1 --prefill-rows 20
+    checks 2 qwen3-moe-tiny 2
+    [ -n "${FLEET_DEEP:-}" ] || exit 0
+    for ((seed = 3; seed <= 6; seed++)); do
+        for n in 3 4; do
+            checks $n qwen3-tiny $seed
+            checks $n qwen3-tiny $seed --prefill-rows $((7 * seed))
+            checks $n qwen3-moe-tiny $seed
+        done
+    done
+    exit
+fi
 try processes/build "${build[@]}" -Wall -Wextra -Wpedantic -Wconversion -Werror -DFLEET_IPC examples/11_several_devices.c -o "$folder/example"
 program=("$folder/example")
 seeds=2
@@ -52,24 +72,7 @@ for ((seed = 1; seed <= seeds; seed++)); do
     # shellcheck disable=SC2046
     for n in 2 4; do try "processes/$n/seed_$seed" over_processes $n $(settings $seed); done
 done
-# To build the decoder takes most of the time: every third run does (FLEET_TEST_THIRD, tests/README.md).
-case ${FLEET_DEEP:+deep}:${FLEET_TEST_THIRD:-} in :1 | :2) exit 0 ;; esac
-try decoder/build "${build[@]}" -Xarch_host -O0 -w -DFLEET_IPC examples/qwen3/qwen3.c -o "$folder/qwen3" -ljansson -lpcre2-8 -lunistring
-checks() { # RANKS MODEL SEED [ARGUMENT...]
-    program=("$folder/qwen3" "tests/fixtures/$2" --check "tests/fixtures/$2/expected.json" --ranks "$1" "${@:4}")
-    # shellcheck disable=SC2046
-    try "decoder/$2/$1/seed_$3${4:-}" over_processes "$1" $(settings "$3")
-}
-checks 2 qwen3-tiny 1 --prefill-rows 20
-checks 2 qwen3-moe-tiny 2
 [ -n "${FLEET_DEEP:-}" ] || exit 0
-for ((seed = 3; seed <= 6; seed++)); do
-    for n in 3 4; do
-        checks $n qwen3-tiny $seed
-        checks $n qwen3-tiny $seed --prefill-rows $((7 * seed))
-        checks $n qwen3-moe-tiny $seed
-    done
-done
 try threads/build "${build[@]}" -w tests/bench/devices.c -o "$folder/devices"
 for ((seed = 1; seed <= seeds; seed++)); do
     # shellcheck disable=SC2046

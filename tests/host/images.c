@@ -415,15 +415,15 @@ static void forge_bit(tally *n, forge *f, uint32_t k, uint64_t bit)
     memcpy(f->copy, f->plan, (size_t)f->bytes);
 }
 
-/* Each bit of a small plan of each kind, in CI every 21st, by turns, under a checksum that fits. */
+/* Each bit of a small plan of each kind, in CI every seventh, by turns, under a checksum that fits. */
 static void forged_bits(test_run *t)
 {
     const char *kind_given = getenv("FLEET_TEST_KIND"), *bit_given = getenv("FLEET_TEST_BIT");
+    unsigned turn;
+    const uint64_t some = deep() ? 1 : 7, stride = some * test_turns(&turn);
     uint32_t k;
     for (k = 0; k < KINDS; k++) {
-        const uint64_t stride = deep() ? 1 : 21;
-        uint64_t bit = bit_given ? strtoull(bit_given, NULL, 10) : (k + test_first(7)) % stride,
-                 end;
+        uint64_t bit = bit_given ? strtoull(bit_given, NULL, 10) : k % some + turn * some, end;
         tally n;
         forge f;
         if (kind_given && strtoul(kind_given, NULL, 10) != k) continue;
@@ -534,12 +534,11 @@ static void forge_seed(tally *n, forge *f, uint64_t seed)
 static void forged_at_random(test_run *t)
 {
     const char *given = getenv("FLEET_TEST_SEED");
-    const uint64_t count = deep() ? 400000 : 2000;
-    uint64_t seed = given ? strtoull(given, NULL, 10) : test_first(count),
-             end = given ? seed + 1 : seed + count;
+    unsigned long long end, seed = test_share(deep() ? 400000 : 6000, &end);
     forge f[KINDS];
     tally n;
     uint32_t k;
+    if (given) seed = strtoull(given, NULL, 10), end = seed + 1;
     memset(&n, 0, sizeof n);
     for (k = 0; k < KINDS; k++) CHECK(forge_open(&f[k], &kinds[k], 3));
     for (; seed < end; seed++) forge_seed(&n, &f[seed % KINDS], seed);

@@ -6,6 +6,8 @@
 #
 # What it builds goes to $OUT; $MODEL_FLAGS are for the compiler, and memory_model.o, where it is compiled already.
 set -eu
+# shellcheck source=tests/turn.sh
+. tests/turn.sh
 
 build() { # ARGUMENTS... -o PROGRAM
     local first=$1
@@ -175,7 +177,7 @@ for file in examples/[0-9][0-9]_*.c; do
     name=$(basename "$file" .c)
     case $name in 08_*) continue ;; esac # its bugs are meant: find_the_bug.sh
     turn=$((turn + 1))
-    [ $((turn % 3)) = "${FLEET_TEST_THIRD:-$((turn % 3))}" ] || [ -n "${FLEET_DEEP:-}" ] || continue
+    in_turn $turn || continue
     case $name:${FLEET_DEEP:-} in
     07_*:)
         grep -q "$whole_width" "$file" || echo "FAIL $name: no longer has $whole_width"

@@ -4,6 +4,8 @@
 #
 #   OUT=FOLDER [MODEL_FLAGS="FLAGS"] tests/host/pools_model.sh
 set -eu
+# shellcheck source=tests/turn.sh
+. tests/turn.sh
 
 server=examples/parts/fleet_server.h
 mkdir -p "$OUT/examples/parts"
@@ -66,8 +68,8 @@ examples/tools/memory_model.sh -std=c11 -w ${MODEL_FLAGS:-} -include "$OUT/mutan
 number=0
 for name in none "${names[@]}"; do
     red=
-    # Of the mutants by thirds (tests/README.md).
-    [ $number = 0 ] || [ $((number % 3)) = "${FLEET_TEST_THIRD:-$((number % 3))}" ] || [ -n "${FLEET_DEEP:-}" ] || {
+    # Mutants go by turns (tests/README.md).
+    [ $number = 0 ] || in_turn $number || {
         number=$((number + 1))
         continue
     }

@@ -1129,8 +1129,8 @@ def main():
             wanted = "01_|qwen3/" if DEEP or arch == "gfx950" else "01_"
             if arch == "gfx942" or (DEEP and arch == "gfx950"):
                 wanted = r"\d\d_.*\.c$|qwen3/"
-            # The decoder takes a minute of a processor for each: for gfx942 it is the third 0's, for gfx950 the third 2's.
-            decoder = {"gfx942": 0, "gfx950": 2}.get(arch, 1)
+            # The decoder takes a minute of a processor for each: for gfx942 it is turn 0's, for gfx950 turn 3's.
+            decoder = {"gfx942": 0, "gfx950": 3}.get(arch, 1)
             names = [*enumerate(sorted(os.listdir(os.path.join(TOP, "examples")))), (decoder, os.path.join("qwen3", "qwen3.c"))]
             for n, name in names:
                 if re.match(wanted, name) and (name.startswith("01_") or mutants.in_turn(n)):

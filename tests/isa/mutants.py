@@ -276,9 +276,12 @@ MUTANTS = [
 
 
 def in_turn(n):
-    """Whether this run has the n-th of some jobs: all of them by hand and in deep runs, else every third one."""
-    third = os.environ.get("FLEET_TEST_THIRD")
-    return DEEP or not third or n % 3 == int(third) % 3
+    """Whether this run has the n-th of some jobs that go by turns (FLEET_TEST_TURN=K/N); all of them by hand and in deep runs."""
+    turn = os.environ.get("FLEET_TEST_TURN")
+    if DEEP or not turn:
+        return True
+    k, turns = map(int, turn.split("/"))
+    return n % turns == k
 
 
 def of_this_run(all_of_them):

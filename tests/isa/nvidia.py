@@ -488,7 +488,7 @@ def emulate(chosen, work):
 
     def run(number, test, seed=1):
         """The tests that are red."""
-        env = dict(os.environ, LITMUS_MUTANT=str(number), FLEET_TEST_SEED=str(seed), FLEET_TEST_THIRD="")
+        env = dict(os.environ, LITMUS_MUTANT=str(number), FLEET_TEST_SEED=str(seed), FLEET_TEST_TURN="")
         try:
             patience = 60 if number < len(chosen) else None  # a mutant that hangs is caught
             lines = subprocess.run([program, test], env=env, timeout=patience, capture_output=True, text=True, check=False).stdout

@@ -379,7 +379,7 @@ def main():
                 name, arch = os.path.basename(path)[:-2].rsplit(".", 1)
                 if arch.split("-")[0] in ARCHS:
                     jobs.append(("%s/%s/" % (name, arch), pool.submit(check, path, arch.split("-")[0])))
-            if jobs[1:] and mutants.in_turn(1):  # in the third that has no decoder
+            if jobs[1:] and mutants.in_turn(1):  # a turn that has no decoder
                 jobs.append(("engine_qwen3/gfx942/", pool.submit(compiled, os.path.join(TOP, "examples", "serve", "engine_qwen3.c"), "gfx942", work)))
         else:
             for source in (os.path.join(HERE, "kernels.c"), *(os.path.join(TOP, "examples", *p.split("/")) for p in (

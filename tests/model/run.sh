@@ -8,8 +8,8 @@
 #
 #   holds NAME [-DNAME...]              no error in any reachable state: no assertion fails, no process is stuck
 #   deep NAME [-DNAME...]               the same, in deep runs only (FLEET_DEEP=1)
-#   twin NAME -DBROKEN...: ERRORS       a broken twin: spin finds one of these errors (a regular expression). Where FLEET_TEST_THIRD
-#                                       is 0, 1 or 2, every third one from there on is searched (tests/README.md).
+#   twin NAME -DBROKEN...: ERRORS       a broken twin: spin finds one of these errors (a regular expression). Twins
+#                                       go by turns (FLEET_TEST_TURN, tests/README.md).
 #   reach NAME -DREACH...               spin reaches the assertion that the definition adds: the model is not vacuous
 #
 # A search that ends at a limit of memory or of depth is a failure. Environment: OUT (a folder for what is made),
@@ -18,6 +18,8 @@ set -eu
 cd "$(dirname "$0")/../.."
 # shellcheck source=../setup.sh
 . tests/setup.sh
+# shellcheck source=../turn.sh
+. tests/turn.sh
 setup_packages spin:spin gcc:gcc
 
 out=${OUT:-tests/build/model}
@@ -124,7 +126,7 @@ for model; do
     variants=0 twins=0
     while read -r kind rest; do
         case $kind in
-        twin) [ -n "${FLEET_DEEP:-}" ] || [ $(((twins += 1) % 3)) = "${FLEET_TEST_THIRD:-$((twins % 3))}" ] || continue ;;
+        twin) in_turn $((twins += 1)) || continue ;;
         deep) [ -n "${FLEET_DEEP:-}" ] || continue ;;
         holds | reach) ;;
         *) continue ;;

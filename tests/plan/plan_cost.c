@@ -232,8 +232,8 @@ static void no_extent_takes_long(test_run *t)
 {
     static const fleet_schedule schedules[] = {FLEET_SCHEDULE_STATIC, FLEET_SCHEDULE_CHIPLET,
                                                FLEET_SCHEDULE_DYNAMIC, FLEET_SCHEDULE_AUTO};
-    const uint32_t first = (uint32_t)test_first(SEEDS / 3),
-                   end = test_third() < 0 ? SEEDS : first + SEEDS / 3;
+    unsigned long long end;
+    const uint32_t first = (uint32_t)test_share(SEEDS, &end);
     uint32_t seed, planned = 0, refused = 0;
     uint64_t most = 0;
     size_t most_taken = 0;

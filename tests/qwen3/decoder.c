@@ -69,8 +69,8 @@ static session_desc setting(uint32_t schedule, uint32_t chiplets, uint32_t engin
     return d;
 }
 
-/* Every case, alone and in one batch, for every schedule, 1, 2, 3 and 8 chiplets, and both engines, by turns: a third of
-   these settings has all schedules with both engines. */
+/* Every case, alone and in one batch, for every schedule, 1, 2, 3 and 8 chiplets, and both engines, by turns: each has all
+   schedules and both engines. */
 static void references(test_run *t, const char *dir)
 {
     static const uint32_t chiplets[] = {1, 2, 3, 8};

@@ -54,7 +54,7 @@ static int is_part(void)
 {
     return getenv("FLEET_TEST_PART") != NULL;
 }
-/* Whether this run has case i of those that go by thirds; the part has each n-th, from `first`
+/* Whether this run has case i of those that go by turns; the part has each n-th, from `first`
    on. */
 static int has_case(uint32_t i, uint32_t first, uint32_t n)
 {

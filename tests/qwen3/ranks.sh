@@ -6,6 +6,8 @@
 #
 #   OUT=FOLDER [FLAGS="FLAGS"] [LIBRARIES="-lNAME..."] tests/qwen3/ranks.sh
 set -eu
+# shellcheck source=tests/turn.sh
+. tests/turn.sh
 
 mkdir -p "$OUT/mpi"
 mpi=$(cd "$OUT/mpi" && pwd)
@@ -43,10 +45,12 @@ if [ -n "${FLEET_DEEP:-}" ]; then
     done
 else
     # Where workers of four ranks share few processors, all but CHIPLET take up to a minute. By turns (tests/README.md).
-    third=${FLEET_TEST_THIRD:-}
-    case $third in '' | 0) checks $dense 2 static && checks $moe 4 chiplet ;; esac
-    case $third in '' | 1) checks $dense 3 chiplet && checks $moe 2 auto ;; esac
-    case $third in '' | 2) checks $dense 4 chiplet && checks $dense 2 unfused && checks $moe 3 chiplet ;; esac
+    n=0
+    for one in "$dense 2 static" "$dense 3 chiplet" "$dense 4 chiplet" "$moe 4 chiplet" "$moe 2 auto" "$moe 3 chiplet" "$dense 2 unfused"; do
+        # shellcheck disable=SC2086
+        ! in_turn $n || checks $one
+        n=$((n + 1))
+    done
 fi
 ends drawn 0 "tokens: " 2 $dense --prompt-ids 318 --steps 4 --ranks 2 --temperature 0.7 --seed 5
 if [ "$(wc -l <"$OUT/stdout")" = 1 ]; then echo "pass one_prints"; else echo "FAIL one_prints: $(cat "$OUT/stdout")"; fi
