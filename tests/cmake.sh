@@ -2,6 +2,8 @@
 # Configures and builds README.md's CMake project with its smallest program, for the CPU, and runs it; for CUDA where nvcc
 # is, and for HIP where a native hipcc is; for the CPU also with the kit from its own tree by FetchContent, and as one file.
 # Prints lines as test programs do; products go to $OUT.
+#
+#   OUT=FOLDER tests/cmake.sh [C] [CUDA] [HIP]      all three without words
 set -eu
 cd "$(dirname "$0")/.."
 out=${OUT:?}
@@ -34,9 +36,9 @@ rm "$out/single/third_party/fleet/"*.h
 sed -i 's/fleet_sched.h/fleet_all.h/' "$out/single/src/megakernel.c"
 ./amalgamate.sh "$out/single/third_party/fleet/fleet_all.h" >/dev/null
 
-built() { # NAME [PROJECT [LANGUAGE]]
+built() { # NAME [PROJECT [LANGUAGE [TYPE]]]
     rm -rf "${out:?}/$1"
-    if (cd "$out" && cmake -S "${2:-app}" -B "$1" -DCMAKE_BUILD_TYPE=Release "-DFLEET_LANGUAGE=${3:-$1}" "-DFETCHCONTENT_SOURCE_DIR_FLEET=$top" \
+    if (cd "$out" && cmake -S "${2:-app}" -B "$1" "-DCMAKE_BUILD_TYPE=${4:-Release}" "-DFLEET_LANGUAGE=${3:-$1}" "-DFETCHCONTENT_SOURCE_DIR_FLEET=$top" \
         ${STB_DS:+"-DFLEET_STB_DS=$(dirname "$STB_DS")"} && cmake --build "$1") >"$out/$1.log" 2>&1; then
         return 0
     fi
@@ -48,19 +50,27 @@ run() { # NAME
     if "$out/$1/app"; then echo "pass $1"; else echo "FAIL $1: ended with status $?"; fi
 }
 
-! built C || run C
-! built C_fetched fetched C || run C_fetched
-! built C_single single C || run C_single
+wanted() { case " $words " in *" $1 "*) ;; *) return 1 ;; esac }
+words=${*:-C CUDA HIP}
+if wanted C; then
+    ! built C || run C
+    ! built C_fetched fetched C Debug || run C_fetched
+    ! built C_single single C Debug || run C_single
+fi
 PATH=$PATH:/usr/local/cuda/bin
 # shellcheck source=examples/tools/rocm.sh
 . examples/tools/rocm.sh
-if ! command -v nvcc >/dev/null; then
+if ! wanted CUDA; then
+    :
+elif ! command -v nvcc >/dev/null; then
     echo "skip CUDA: needs nvcc"
 elif built CUDA; then
     if nvidia-smi -L >/dev/null 2>&1; then run CUDA; else echo "pass CUDA"; fi
 fi
 # CMake asks for the ROCm installation of a native hipcc; that of the tests' own root is not one.
-if ! rocm_find; then
+if ! wanted HIP; then
+    :
+elif ! rocm_find; then
     echo "skip HIP: needs a native hipcc, as on a machine with an AMD GPU"
 elif built HIP; then
     if rocm_gpu; then run HIP; else echo "pass HIP"; fi

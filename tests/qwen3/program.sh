@@ -5,6 +5,8 @@
 #
 # What it builds goes to $OUT; $FLAGS are for the compiler, and $LIBRARIES instead of those that Debian has. AddressSanitizer looks at each run, and for leaks at its end.
 set -eu
+# shellcheck source=tests/turn.sh
+. tests/turn.sh
 
 mkdir -p "$OUT"
 program=$OUT/qwen3
@@ -24,6 +26,12 @@ ends() {
     else
         echo "pass $name"
     fi
+}
+# refuses NAME WORDS ARGUMENT...: the same with 2, in its turn (tests/README.md).
+refusals=0
+refuses() {
+    in_turn $((refusals += 1)) || return 0
+    ends "$1" 2 "${@:2}"
 }
 is() { # NAME WHAT WANTED
     if [ "$2" = "$3" ]; then echo "pass $1"; else echo "FAIL $1: \"$2\", expected \"$3\""; fi
@@ -212,61 +220,62 @@ ends trace_by_link 0 "TPOT" $dense --prompt-ids 1 --steps 48 --trace "$OUT/trace
 is trace_by_link/file "$(head -c 4 "$OUT/traces/old.svg")" "<svg"
 is trace_by_link/others "$(ls "$OUT/traces" | tr '\n' ' ')" "link.svg old.json old.svg "
 
-# ---- what is wrong is said, and ends with 2
+# ---- what is wrong is said, and ends with 2: by turns
 
-ends no_folder 2 "MODEL_DIR"
-ends unknown_option 2 "--colour" $dense --colour
-ends no_value 2 "--steps" $dense --prompt-ids 1 --steps
-ends no_number 2 "--steps needs a number" $dense --prompt-ids 1 --steps -3
-ends no_prompt 2 "--prompt-ids" $dense
-ends odd_prompt 2 "--prompt-ids must be like" $dense --prompt-ids "1,,2"
-ends unknown_token 2 "token 512 is not one of the vocabulary's 512" $dense --prompt-ids 512
-ends unknown_schedule 2 "--schedule is static" $dense --prompt-ids 1 --schedule fast
-ends large_batch 2 "--batch is at most 256" $dense --prompt-ids 1 --batch 257
-ends small_context 2 "--context" $dense --prompt-ids 1,2,3 --steps 4 --context 5
-ends many_chiplets 2 "--chiplets 33" $dense --prompt-ids 1 --chiplets 33
-ends many_workers 2 "--workers 2000: at least 1 here, at most 1024" $dense --prompt-ids 1 --workers 2000
-ends few_workers 2 "--workers 3: at least 4 here" $dense --prompt-ids 1 --workers 3 --chiplets 4
+refuses no_folder "MODEL_DIR"
+refuses unknown_option "--colour" $dense --colour
+refuses no_value "--steps" $dense --prompt-ids 1 --steps
+refuses no_number "--steps needs a number" $dense --prompt-ids 1 --steps -3
+refuses no_prompt "--prompt-ids" $dense
+refuses odd_prompt "--prompt-ids must be like" $dense --prompt-ids "1,,2"
+refuses unknown_token "token 512 is not one of the vocabulary's 512" $dense --prompt-ids 512
+refuses unknown_schedule "--schedule is static" $dense --prompt-ids 1 --schedule fast
+refuses large_batch "--batch is at most 256" $dense --prompt-ids 1 --batch 257
+refuses small_context "--context" $dense --prompt-ids 1,2,3 --steps 4 --context 5
+refuses many_chiplets "--chiplets 33" $dense --prompt-ids 1 --chiplets 33
+refuses many_workers "--workers 2000: at least 1 here, at most 1024" $dense --prompt-ids 1 --workers 2000
+refuses few_workers "--workers 3: at least 4 here" $dense --prompt-ids 1 --workers 3 --chiplets 4
 ends more_workers_than_processors 0 "launch to first token" $dense --prompt-ids 318 --steps 6 --workers 17
-ends trace_of_what 2 "must end in .svg or .json" $dense --prompt-ids 1 --steps 2 --trace "$OUT/step.pdf"
-ends twice 2 "--steps is given twice" $dense --prompt-ids 1 --steps 2 --steps 3
-ends smaller_batch 2 "--batch 1: --prompt-ids has 2 sequences" $dense --prompt-ids "1;2" --batch 1
+refuses trace_of_what "must end in .svg or .json" $dense --prompt-ids 1 --steps 2 --trace "$OUT/step.pdf"
+refuses twice "--steps is given twice" $dense --prompt-ids 1 --steps 2 --steps 3
+refuses smaller_batch "--batch 1: --prompt-ids has 2 sequences" $dense --prompt-ids "1;2" --batch 1
 only="only one of --prompt-ids, --prompt and --prompt-file"
-ends two_prompts 2 "$only" $dense --prompt a --prompt-ids 1
-ends two_texts 2 "$only" $dense --prompt a --prompt-file "$OUT/prompt.txt"
-ends chat_of_ids 2 "--chat takes text" $dense --chat --prompt-ids 1
-ends no_chat 2 "--system has a meaning with --chat only" $dense --prompt a --system b
-ends no_chat_either 2 "--no-thinking has a meaning with --chat only" $dense --prompt a --no-thinking
-ends batch_of_chats 2 "a conversation has no --batch" $dense --chat --batch 2
-ends no_temperature 2 "need a --temperature" $dense --prompt a --top-k 3
-ends cold 2 "--temperature needs a number above 0" $dense --prompt a --temperature 0
-ends odd_number 2 "--top-p needs a number above 0" $dense --prompt a --temperature 1 --top-p nan
-ends large_top_p 2 "--top-p is at most 1" $dense --prompt a --temperature 1 --top-p 1.5
-ends empty_prompt 2 "the prompt is empty" $dense --prompt ""
-ends no_such_prompt 2 "none.txt: No such file" $dense --prompt-file "$OUT/none.txt"
-ends no_utf8 2 "text: not UTF-8 at byte 1" $dense --prompt "$(printf 'a\377')"
-ends no_tokenizer 2 "tokenizer.json: No such file" $moe --prompt a
-ends long_text 2 "a prompt of 3 tokens does not fit a context of 2 (--context)" $dense --prompt "1 2" --context 2
+refuses two_prompts "$only" $dense --prompt a --prompt-ids 1
+refuses two_texts "$only" $dense --prompt a --prompt-file "$OUT/prompt.txt"
+refuses chat_of_ids "--chat takes text" $dense --chat --prompt-ids 1
+refuses no_chat "--system has a meaning with --chat only" $dense --prompt a --system b
+refuses no_chat_either "--no-thinking has a meaning with --chat only" $dense --prompt a --no-thinking
+refuses batch_of_chats "a conversation has no --batch" $dense --chat --batch 2
+refuses no_temperature "need a --temperature" $dense --prompt a --top-k 3
+refuses cold "--temperature needs a number above 0" $dense --prompt a --temperature 0
+refuses odd_number "--top-p needs a number above 0" $dense --prompt a --temperature 1 --top-p nan
+refuses large_top_p "--top-p is at most 1" $dense --prompt a --temperature 1 --top-p 1.5
+refuses empty_prompt "the prompt is empty" $dense --prompt ""
+refuses no_such_prompt "none.txt: No such file" $dense --prompt-file "$OUT/none.txt"
+refuses no_utf8 "text: not UTF-8 at byte 1" $dense --prompt "$(printf 'a\377')"
+refuses no_tokenizer "tokenizer.json: No such file" $moe --prompt a
+refuses long_text "a prompt of 3 tokens does not fit a context of 2 (--context)" $dense --prompt "1 2" --context 2
 for option in "--prompt a" "--prompt-file a" --chat "--temperature 1" --ignore-eos "--prompt-ids 1" "--steps 3" "--batch 2" "--context 99" --random-weights --bench "--trace $OUT/step.svg"; do
     # shellcheck disable=SC2086
-    ends "check${option%% *}" 2 "${option%% *} has no meaning with --check" $dense --check $dense/expected.json $option
+    refuses "check${option%% *}" "${option%% *} has no meaning with --check" $dense --check $dense/expected.json $option
 done
-ends long_prompt 2 "more than 16777216 tokens" $dense --prompt-ids "16777216*1,1*2"
-ends too_long 2 "a context of 514 tokens is longer than max_position_embeddings, 512" $dense --prompt-ids "511*7" --steps 4
-ends long_context 2 "a context of 513 tokens is longer than max_position_embeddings, 512" $dense --prompt-ids 1 --context 513
+refuses long_prompt "more than 16777216 tokens" $dense --prompt-ids "16777216*1,1*2"
+refuses too_long "a context of 514 tokens is longer than max_position_embeddings, 512" $dense --prompt-ids "511*7" --steps 4
+refuses long_context "a context of 513 tokens is longer than max_position_embeddings, 512" $dense --prompt-ids 1 --context 513
 # 4 TB of keys and values.
 mkdir -p "$OUT/huge"
 sed 's/"max_position_embeddings": 512/"max_position_embeddings": 16777216/' $dense/config.json >"$OUT/huge/config.json"
 ends memory 2 "GB of memory are needed (weights 0.002, 64 sequences of up to 16777216 tokens" "$OUT/huge" \
     --random-weights --batch 64 --context 16777216 --steps 2
 prints memory/what_fits "are free: --context [0-9]+ would fit"
-ends trace_nowhere 2 "cannot be written" $dense --prompt-ids 1 --steps 2 --trace "$OUT/no/such/folder.svg"
-ends missing_folder 2 "nothing: No such file" "$OUT/nothing" --prompt-ids 1
-ends missing_reference 2 "nothing.json" $dense --check "$OUT/nothing.json"
+refuses trace_nowhere "cannot be written" $dense --prompt-ids 1 --steps 2 --trace "$OUT/no/such/folder.svg"
+refuses missing_folder "nothing: No such file" "$OUT/nothing" --prompt-ids 1
+refuses missing_reference "nothing.json" $dense --check "$OUT/nothing.json"
 
-# hostile NAME WORDS FILE COMMAND...: the command changes the copy of a checkpoint's file before it is loaded.
+# hostile NAME WORDS FILE COMMAND...: the command changes the copy of a checkpoint's file before it is loaded; by turns, too.
 hostile() {
     local name=$1 words=$2 file=$3
+    in_turn $((refusals += 1)) || return 0
     shift 3
     rm -rf "$OUT/model"
     cp -r "${model:-$dense}" "$OUT/model"
@@ -299,7 +308,7 @@ status=0 hostile unknown_field "config.json: passed over, though results may dep
 mkdir -p "$OUT/shape"
 shape() { # NAME WORDS FIXTURE SED
     sed "$4" "$3/config.json" >"$OUT/shape/config.json"
-    ends "shape_$1" 2 "config.json: $2" "$OUT/shape" --random-weights --steps 2
+    refuses "shape_$1" "config.json: $2" "$OUT/shape" --random-weights --steps 2
 }
 shape hidden_size "hidden_size: 1000, this decoder needs a multiple of 32" $dense 's/"hidden_size": 128/"hidden_size": 1000/'
 shape head_dim "head_dim: 12, this decoder needs a multiple of 8, at most 256" $dense 's/"head_dim": 32/"head_dim": 12/'
