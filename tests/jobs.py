@@ -249,6 +249,8 @@ class Table:
         if how == "tsan" and not self.deep:
             env["FLEET_TEST_PART"] = "0"
             together, by_turns = name, "ThreadSanitizer"
+        elif how == "plain" and ["asan" if word == "plain" else word for word in words] in marks(path) and not self.deep:
+            together, by_turns = name, "plain builds"
         self.program(name,
                      shell("build_run", f"tests/build/{self.group}/{name}.exe", compiler, *C11, *WARNINGS, *flags,
                            *options,
