@@ -520,11 +520,18 @@ FLEET_API fleet_tensor fleeti_runtime_tensor(fleet_graph *g, const char *name, f
     fleeti_runtime_tensor(g, name, shape, writer, FLEETI_HERE)
 
 /* Notifies by index: task i notifies event[topk[i, j]] for all j. topk: [tasks of the grid, k], values in
-   [0, elements). The grid has one axis. */
+   [0, elements), or what fleet_tensor_none declares. The grid has one axis. */
 FLEET_API void fleeti_out_edge_gather(fleet_graph *g, fleet_grid grid, fleet_etensor event,
                                       fleet_tensor topk, const char *site);
 #define fleet_out_edge_gather(g, grid, event, topk)                                                \
     fleeti_out_edge_gather(g, grid, event, topk, FLEETI_HERE)
+
+/* Declares a value, mostly -1, that names no element in a tensor by which grids gather: such an
+   entry notifies nothing. Without it the value is an error. Under DYNAMIC the event then needs
+   fleet_event_counts, whose sum is not checked. */
+FLEET_API void fleeti_tensor_none(fleet_graph *g, fleet_tensor topk, int32_t none,
+                                  const char *site);
+#define fleet_tensor_none(g, topk, none) fleeti_tensor_none(g, topk, none, FLEETI_HERE)
 
 /* Waits by range: the tasks with indptr[e] <= at[0] < indptr[e + 1] wait for event[e]. Tasks with at[0] >= the last
    value of indptr do not exist in this step. indptr: [elements + 1], begins with 0, never decreases, values up to the
@@ -969,6 +976,7 @@ typedef struct fleeti_runtime_map {
     uint32_t first_element, elements;
     uint32_t counter, stride,
         target;            /* of the elements; target 0: the plan's records notify them */
+    uint32_t none;         /* GATHER: value over the bound that names no element; 0: no value */
     uint32_t grid;         /* RANGES: whose tasks */
     uint32_t first, inner; /* RANGES: consumer entry of the first task, and tasks per value */
 } fleeti_runtime_map;
@@ -1589,7 +1597,9 @@ typedef struct fleeti_tensor_def {
     char name[FLEETI_NAME_BYTES];
     const char *site;
     fleet_shape shape;
-    uint32_t writer; /* grid, from 0 */
+    uint32_t writer;     /* grid, from 0 */
+    uint32_t none_given; /* 1: none is given */
+    int32_t none;
 } fleeti_tensor_def;
 
 typedef struct fleeti_grid_def {
@@ -2333,6 +2343,14 @@ static fleeti_tensor_def *fleeti_tensor_of(fleet_graph *g, fleet_tensor tensor, 
     fleeti_fail(g, FLEET_ERROR_MAP, site, "%s: run-time tensor %s has %u axes, not %u", owner,
                 def->name, def->shape.rank, rank);
     return NULL;
+}
+
+void fleeti_tensor_none(fleet_graph *g, fleet_tensor topk, int32_t none, const char *site)
+{
+    fleeti_tensor_def *def = fleeti_tensor_of(g, topk, 2, "value for none", site);
+    if (!def) return;
+    def->none_given = 1;
+    def->none = none;
 }
 
 /* The event tensor of a run-time map, which it marks as such; null and an error if it cannot have one. */
@@ -4381,6 +4399,14 @@ static fleet_status fleeti_bind_gather(fleeti_build *b, const fleeti_edge_def *d
         fleeti_add_map(b, def->grid, FLEETI_MAP_GATHER, def->tensor - 1u, def->event);
     map->values = (uint32_t)extent[1];
     map->bound = map->elements ? map->elements - 1 : 0;
+    if (!tensor->none_given) return FLEET_OK;
+    map->none = (uint32_t)tensor->none;
+    if (map->none < map->elements)
+        return fleeti_reject_tensor(b, tensor, FLEET_ERROR_MAP_RANGE,
+                                    "%d is to name no element, but event tensor %s has %u "
+                                    "elements: declare -1 or another value outside of them",
+                                    (int)tensor->none, b->events[def->event].def->name,
+                                    map->elements);
     return FLEET_OK;
 }
 
@@ -4993,6 +5019,7 @@ static fleet_status fleeti_check_gathered(fleeti_build *b, const fleeti_bound_ev
     for (uint32_t i = 0; i < b->n_maps; i++) {
         const fleeti_bound_grid *grid = &b->grids[b->maps[i].grid];
         uint32_t varies = (uint32_t)fleeti_is_guarded(b, grid->def);
+        const fleeti_tensor_def *tensor = &b->g->tensors[b->maps[i].tensor];
         if (b->maps[i].kind != FLEETI_MAP_GATHER || &b->events[b->maps[i].inner] != event) continue;
         for (uint32_t k = 0; k < grid->n_maps; k++)
             varies |= b->maps[grid->first_map + k].kind == FLEETI_MAP_EXISTS;
@@ -5001,6 +5028,12 @@ static fleet_status fleeti_check_gathered(fleeti_build *b, const fleeti_bound_ev
                                  "event tensor %s: the number of tasks of grid %s that notify it "
                                  "is known only at launch: give it counts (fleet_event_counts)",
                                  def->name, grid->def->name);
+        if (tensor->none_given)
+            return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, def->site,
+                                 "event tensor %s: entries of run-time tensor %s may name no "
+                                 "element, so that the number of notifies is known only at "
+                                 "launch: give it counts (fleet_event_counts)",
+                                 def->name, tensor->name);
         notifies += (uint64_t)grid->count * b->maps[i].values;
     }
     if (notifies == targets) return FLEET_OK;
@@ -7502,14 +7535,14 @@ static int fleeti_gather_fits(const fleeti_runtime_map *m, const fleeti_grid *ow
 {
     (void)grid;
     return own->rank == 1 && fleeti_map_values(m, own->count) <= FLEETI_MAX_INDEX &&
-           m->bound == (m->elements ? m->elements - 1 : 0);
+           m->bound == (m->elements ? m->elements - 1 : 0) && (!m->none || m->none > m->bound);
 }
 
 static int fleeti_counts_fit(const fleeti_runtime_map *m, const fleeti_grid *own,
                              const fleeti_grid *grid)
 {
     (void)own, (void)grid;
-    return m->values == m->elements && m->bound <= FLEETI_MAX_INDEX &&
+    return m->values == m->elements && m->bound <= FLEETI_MAX_INDEX && !m->none &&
            (!m->target || m->bound + 1 == m->target);
 }
 
@@ -7517,7 +7550,7 @@ static int fleeti_ranges_fit(const fleeti_runtime_map *m, const fleeti_grid *own
                              const fleeti_grid *grid)
 {
     (void)own;
-    return m->values == m->elements + 1 && grid->rank >= 1 && grid->count &&
+    return m->values == m->elements + 1 && grid->rank >= 1 && grid->count && !m->none &&
            m->bound == (uint32_t)grid->extent[0] && m->inner == grid->count / m->bound;
 }
 

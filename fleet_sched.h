@@ -1570,8 +1570,9 @@ FLEET_DEVICE void fleeti_tensor_failed(const fleeti_worker *w, uint32_t tensor, 
     fleeti_drain(); /* publishes the record before this wave makes the remaining arrivals */
 }
 
-/* The notifies of gather edges at the event of a COUNTS map in this launch. ~0u: not known yet, since a run-time
-   tensor tells which of the gathering tasks exist. */
+/* The notifies of gather edges at the event of a COUNTS map in this launch. ~0u: not known yet,
+   since run-time tensors tell which of the gathering tasks exist, or which entries name an element.
+   */
 FLEET_DEVICE uint32_t fleeti_gathered(const fleeti_worker *w, const fleeti_runtime_map *counts)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
@@ -1583,6 +1584,7 @@ FLEET_DEVICE uint32_t fleeti_gathered(const fleeti_worker *w, const fleeti_runti
         const fleeti_grid *grid = &grids[maps[k].grid];
         if (maps[k].kind != FLEETI_MAP_GATHER || maps[k].first_element != counts->first_element)
             continue;
+        if (maps[k].none) return ~0u;
         for (uint32_t i = 0; i < grid->n_maps; i++)
             if (maps[grid->first_map + i].kind == FLEETI_MAP_EXISTS) return ~0u;
         sum += fleeti_extent_now(w, maps[k].grid, grid->count) * maps[k].values;
@@ -1613,6 +1615,7 @@ FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
     for (uint32_t k = 0; k < grid->n_maps; k++) {
         const fleeti_runtime_map *m = &maps[k];
         const uint32_t row = m->kind == FLEETI_MAP_GATHER ? FLEETI_TASK(w, at) * m->values : 0;
+        const uint32_t none = m->none;
         uint32_t bound = m->bound, sum = 0;
         if (m->kind == FLEETI_MAP_EXISTS) continue;
         if (m->kind == FLEETI_MAP_RANGES) bound = fleeti_extent_now(w, m->grid, bound);
@@ -1625,6 +1628,7 @@ FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
             sum += value;
             /* The lane that checks the value before this one reports it if that one is above the bound. */
             if (wrong || (value <= most && (value >= least || least > bound))) continue;
+            if (none && value == none) continue;
             fleeti_tensor_failed(w, m->tensor, row + i, value);
             wrong = 1;
         }
@@ -3494,10 +3498,12 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
             completions->end = m->first + m->bound * m->inner;
             return 1;
         }
-        uint32_t value =
-            here ? fleeti_tensor_within(w, m, i + (by_row ? FLEETI_TASK(w, at) * m->values : 0))
-                 : 0;
-        uint32_t add = by_row ? 1 : m->target - value;
+        const uint32_t row = by_row ? FLEETI_TASK(w, at) * m->values : 0;
+        uint32_t value = here ? fleeti_tensor_value(w, m->tensor, row + i) : 0, add;
+        /* Over the bound is what names no element, or was changed after it was checked. */
+        const uint32_t within = value <= m->bound;
+        if (!within) value = m->bound;
+        add = by_row ? within : m->target - value;
         value = by_row ? value : i;
         here = here && add;
         /* Published by the release of fleeti_arrive, too. Pair: the acquire in fleeti_dynamic_take (edges 6, 10). */

@@ -36,7 +36,7 @@ import os
 import re
 import sys
 
-LINES = {"fleet.h": {"public": 640}, "fleet_device.h": {"public": 450}, "fleet_sched.h": {"public": 600, "ranks": 250, "launches": 100},
+LINES = {"fleet.h": {"public": 660}, "fleet_device.h": {"public": 450}, "fleet_sched.h": {"public": 600, "ranks": 250, "launches": 100},
          "examples/parts/fleet_server.h": {"public": 500}, "examples/parts/fleet_linear.h": {"public": 250}}  # of the public sections
 CORE = ("fleet.h", "fleet_device.h", "fleet_sched.h")
 PLATFORM_TESTS = 10

@@ -283,6 +283,7 @@ typedef struct spec_edge {
 typedef struct spec_tensor {
     uint32_t writer, rank;
     fleet_dim extent[2];
+    int32_t none; /* of a gather: names no element; 0: not declared */
     fleet_tensor handle;
 } spec_tensor;
 
@@ -387,6 +388,7 @@ static inline fleet_graph *spec_graph(spec *sp)
         d->handle =
             fleet_runtime_tensor(g, spec_name(name, 't', i), spec_shape(sp, d->extent, d->rank),
                                  sp->grids[d->writer].handle);
+        if (d->none) fleet_tensor_none(g, d->handle, d->none);
     }
     for (i = 0; i < sp->n_events; i++)
         if (sp->events[i].counts)
@@ -599,7 +601,8 @@ static inline void oracle_reach(const spec *sp, const spec_edge *e, const view *
         const uint32_t row = e->out ? (uint32_t)oracle_dim(d->extent[1], &v->values) : 0;
         for (k = 0; !values && k < n; k++) set_put(e->out ? o->out[task] : o->in[task], first + k);
         for (k = 0; values && e->out && k < row; k++)
-            set_put(o->out[task], first + (uint32_t)values[i * row + k]);
+            if (!d->none || values[i * row + k] != d->none)
+                set_put(o->out[task], first + (uint32_t)values[i * row + k]);
         for (k = 0; values && !e->out && k < n; k++)
             if (values[k] <= at[0] && at[0] < values[k + 1]) set_put(o->in[task], first + k);
         if (values && !e->out && at[0] >= values[n]) o->exists[task] = 0;

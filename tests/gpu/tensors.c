@@ -117,6 +117,7 @@ FLEET_TILE(combine, moe)
 {
     for (int32_t j = 0; j < K; j++) {
         const int32_t expert = args->topk[at[0] * K + j];
+        if (expert < 0 || expert >= EXPERTS) continue; /* none, or what scatter is to refuse */
         for (int32_t i = args->indptr[expert] * HALVES; i < args->indptr[expert + 1] * HALVES; i++)
             if (args->tiled[i] != ctx.epoch) return FLEET_ERROR_TILE;
     }
@@ -140,6 +141,7 @@ typedef struct moe_rig {
     fleet_state state;
     fleet_launch_desc launch;
     uint32_t layers;
+    int32_t none;      /* value of topk that names no expert; 0: all name one */
     moe m;             /* of the first layer */
     moe layer[LAYERS]; /* of all of them, but the first one */
     void *memory, *args;
@@ -159,7 +161,7 @@ static const char *moe_name(char *text, const char *base, uint32_t layer)
 
 /* A layer, which comes after grid *last; leaves its own last grid there. */
 static void moe_add_layer(fleet_graph *g, const setting *s, fleet_dim n, uint32_t layer,
-                          fleet_grid *last)
+                          int32_t none, fleet_grid *last)
 {
     fleet_dim experts = fleet_dim_of(EXPERTS);
     fleet_dim tiles = fleet_dim_plus(fleet_dim_ceil_div(fleet_dim_times(n, K), ROWS), EXPERTS);
@@ -188,6 +190,7 @@ static void moe_add_layer(fleet_graph *g, const setting *s, fleet_dim n, uint32_
         fleet_runtime_tensor(g, moe_name(name, "counts", layer), fleet_shape1(experts), group);
     fleet_tensor indptr = fleet_runtime_tensor(g, moe_name(name, "indptr", layer),
                                                fleet_shape1(fleet_dim_plus(experts, 1)), group);
+    if (none) fleet_tensor_none(g, topk, none);
     if (layer) fleet_after(g, route, *last);
     *last = combine;
     if (s->seed % 2) fleet_grid_level(g, scatter, FLEET_LEVEL_WAVE);
@@ -205,13 +208,13 @@ static void moe_add_layer(fleet_graph *g, const setting *s, fleet_dim n, uint32_
     fleet_in_edge(g, combine, done, "i->");
 }
 
-static fleet_graph *moe_graph(const setting *s, uint32_t layers)
+static fleet_graph *moe_graph(const setting *s, uint32_t layers, int32_t none)
 {
     fleet_graph *g = fleet_graph_create(NULL);
     const fleet_dim n = fleet_symbol(g, "tokens", 0, MOST);
     fleet_grid last;
     uint32_t i;
-    for (i = 0; i < layers; i++) moe_add_layer(g, s, n, i, &last);
+    for (i = 0; i < layers; i++) moe_add_layer(g, s, n, i, none, &last);
     return g;
 }
 
@@ -227,7 +230,8 @@ static uint32_t *moe_memory(const moe_rig *r, moe *m, uint32_t *at)
     return at;
 }
 
-static int moe_open(test_run *t, moe_rig *r, const setting *s, uint32_t epoch, uint32_t layers)
+static int moe_open_with(test_run *t, moe_rig *r, const setting *s, uint32_t epoch, uint32_t layers,
+                         int32_t none)
 {
     fleet_plan_desc desc = setting_plan_desc(s);
     fleet_state_desc state = setting_state_desc(s);
@@ -236,7 +240,8 @@ static int moe_open(test_run *t, moe_rig *r, const setting *s, uint32_t epoch, u
     uint32_t *at, i;
     memset(r, 0, sizeof *r);
     r->layers = layers;
-    r->g = moe_graph(s, layers);
+    r->none = none;
+    r->g = moe_graph(s, layers, none);
     if (fleet_plan_build(r->g, &desc, &r->plan)) {
         test_fail(t, __FILE__, __LINE__, "%s", fleet_graph_error(r->g));
         return 0;
@@ -255,6 +260,11 @@ static int moe_open(test_run *t, moe_rig *r, const setting *s, uint32_t epoch, u
     NEED_STATUS(fleet_state_create(&r->state, &r->image, &state, NULL), FLEET_OK);
     r->launch = setting_launch_desc(s);
     return 1;
+}
+
+static int moe_open(test_run *t, moe_rig *r, const setting *s, uint32_t epoch, uint32_t layers)
+{
+    return moe_open_with(t, r, s, epoch, layers, 0);
 }
 
 static int moe_lend(test_run *t, moe_rig *r)
@@ -289,7 +299,8 @@ static uint32_t moe_random(uint64_t *rng, uint32_t n)
     return (uint32_t)(*rng >> 33) % n;
 }
 
-/* Routing: at random; all tokens to the same experts; or one expert without any. */
+/* Routing: at random; all tokens to the same experts; or one expert without any. Where an entry may name none, many
+   do: some tokens have one expert, some have none. */
 static void moe_choose(moe_rig *r, uint32_t how, uint64_t *rng)
 {
     for (uint32_t i = 0; i < MOST; i++) {
@@ -301,6 +312,8 @@ static void moe_choose(moe_rig *r, uint32_t how, uint64_t *rng)
                                           : first + 1 + moe_random(rng, EXPERTS - 1);
         r->choice[i * K] = (int32_t)first;
         r->choice[i * K + 1] = (int32_t)(other % EXPERTS);
+        for (uint32_t j = 0; r->none && j < K; j++)
+            if (moe_random(rng, 3) == 0) r->choice[i * K + j] = r->none;
     }
 }
 
@@ -427,6 +440,48 @@ static void mixed_routing(test_run *t)
     in_settings(t, 6, run_mixed, &epoch);
 }
 
+/* Entries that name no expert: no task of an expert waits for such an arrival, and no element counts it. Other values
+   outside are refused as ever. */
+static void run_none(test_run *t, const setting *s_, void *unused)
+{
+    static const int32_t nones[] = {-1, EXPERTS, INT32_MIN, EXPERTS + 5};
+    static const char *const says[] = {"topk holds 4 at index 3", "topk holds -7 at index 2"};
+    moe_rig r;
+    char report[4096];
+    setting s = *s_;
+    uint64_t rng = s.seed;
+    (void)unused;
+    for (uint32_t i = 0; i < 4 && !t->failed_here; i++) {
+        const int32_t none = nones[i];
+        uint32_t k;
+        s.early = i % 2;
+        s.mixed = s.schedule == FLEET_SCHEDULE_STATIC && i > 1 ? 1u << 3 : 0;
+        if (!moe_open_with(t, &r, &s, 0xfffffffeu, 1, none) || !moe_lend(t, &r)) break;
+        for (k = 0; k < 6; k++) {
+            moe_choose(&r, k % 3, &rng);
+            for (uint32_t e = 0; k == 5 && e < MOST * K; e++) r.choice[e] = none; /* all */
+            moe_expect(&r, MOST - k, 1 + k % 3);
+            if (!moe_run(t, &r, MOST - k, 1 + k % 3, FLEET_OK)) break;
+        }
+        for (k = 0; k < 2 && !t->failed_here; k++) {
+            r.m.fault = TOPK_LARGE + k;
+            if (none == EXPERTS && k == 0) continue; /* that is the value which names none */
+            if (!moe_run(t, &r, MOST, 2, FLEET_ERROR_TENSOR_VALUE)) break;
+            fleet_state_report(&r.state, report, sizeof report);
+            CHECK_TEXT(report, says[k]);
+            CHECK_STATUS(fleet_state_recover(&r.state, NULL), FLEET_OK);
+            CHECK_STATUS(fleet_stream_wait(NULL), FLEET_OK);
+        }
+        moe_close(&r);
+    }
+    if (t->failed_here) setting_print(&s);
+}
+
+static void entries_that_name_none(test_run *t)
+{
+    in_settings(t, 2, run_none, NULL);
+}
+
 static void run_time_counts_wrap(test_run *t)
 {
     uint32_t epoch = 0xfffffffau;
@@ -543,6 +598,7 @@ static void all(test_run *t)
     TEST(many_layers);
     TEST(unfused_routing);
     TEST(mixed_routing);
+    TEST(entries_that_name_none);
     TEST(run_time_counts_wrap);
     TEST(broken_tensors_are_named);
     TEST(any_wrong_value_is_named);

@@ -579,7 +579,11 @@ enum {
     SHORT_RANGE,
     PLAIN_EDGE,
     BY_CHIPLETS,
-    TOO_FEW_NOTIFIES
+    TOO_FEW_NOTIFIES,
+    NONE, /* an entry that names no element may be among the gather's */
+    NONE_IS_ONE,
+    NONE_UNCOUNTED,
+    WRONGS
 };
 
 static fleet_graph *routed(int wrong)
@@ -608,8 +612,10 @@ static fleet_graph *routed(int wrong)
     fleet_out_edge(g, group, grouped, "i->");
     if (wrong != NO_PATH) fleet_in_edge(g, scatter, grouped, "i->");
     fleet_out_edge_gather(g, scatter, filled, topk);
+    if (wrong >= NONE) fleet_tensor_none(g, topk, wrong == NONE_IS_ONE ? 2 : -1);
     if (wrong == PLAIN_EDGE) fleet_out_edge(g, route, filled, "i->j");
-    if (wrong != NO_COUNTS && wrong != TOO_FEW_NOTIFIES) fleet_event_counts(g, filled, counts);
+    if (wrong != NO_COUNTS && wrong != TOO_FEW_NOTIFIES && wrong != NONE_UNCOUNTED)
+        fleet_event_counts(g, filled, counts);
     fleet_in_edge_range(g, tile, filled, indptr);
     return g;
 }
@@ -631,15 +637,22 @@ static void run_time_maps(test_run *t)
         {FLEET_ERROR_MAP, "event tensor filled: run-time maps reach it"},
         {FLEET_ERROR_UNSUPPORTED, "grid tile: only CU- and wavefront-tasks have run-time maps"},
         {FLEET_ERROR_WAIT_COUNT, "filled: gather edges make 12 notifies, but its 3 elements with"},
+        {FLEET_OK, ""},
+        {FLEET_ERROR_MAP_RANGE,
+         "topk: 2 is to name no element, but event tensor filled has 3 elements"},
+        {FLEET_ERROR_UNSUPPORTED,
+         "filled: entries of run-time tensor topk may name no element, so that the number of"},
     };
     int wrong, schedule;
     for (schedule = 0; schedule < 3; schedule++)
-        for (wrong = ALL_RIGHT; wrong <= TOO_FEW_NOTIFIES; wrong++) {
+        for (wrong = ALL_RIGHT; wrong < WRONGS; wrong++) {
             fleet_graph *g;
             fleet_plan_desc desc = fleet_plan_desc_default();
             fleet_plan *plan;
             /* Under other schedules the event collapses, and the plan's own arrivals complete it. */
-            if (wrong == TOO_FEW_NOTIFIES && schedule != FLEET_SCHEDULE_DYNAMIC) continue;
+            if ((wrong == TOO_FEW_NOTIFIES || wrong == NONE_UNCOUNTED) &&
+                schedule != FLEET_SCHEDULE_DYNAMIC)
+                continue;
             g = routed(wrong);
             desc.topology = fleet_topology_make(2, 3);
             desc.schedule = (fleet_schedule)schedule;
@@ -702,6 +715,13 @@ static void run_time_handles(test_run *t)
     E = fleet_event_tensor(g, "E", fleet_shape2(two, two), 2);
     fleet_in_edge_range(g, x, E, none);
     CHECK_INT(fleet_graph_status(g), FLEET_ERROR_HANDLE);
+    fleet_graph_destroy(g);
+    g = fleet_graph_create(NULL);
+    x = fleet_call_device(g, "x", 0, fleet_shape1(two), 0);
+    flat = fleet_runtime_tensor(g, "flat", fleet_shape1(two), x);
+    fleet_tensor_none(g, flat, -1); /* no gather can have it */
+    CHECK_INT(fleet_graph_status(g), FLEET_ERROR_MAP);
+    CHECK_TEXT(fleet_graph_error(g), "value for none: run-time tensor flat has 1 axes, not 2");
     fleet_graph_destroy(g);
     g = fleet_graph_create(NULL);
     x = fleet_call_device(g, "x", 0, fleet_shape1(two), 0);
@@ -1352,7 +1372,7 @@ static void forged_fields(test_run *t)
     while (maps[gather].kind != FLEETI_MAP_GATHER) gather++;
     memcpy(m, mapped, mapped_bytes);
     CHECK_INT(check_sealed(m), FLEET_OK);
-    for (i = 0; i < 12; i++) {
+    for (i = 0; i < 13; i++) {
         fleet_task *tasks = (fleet_task *)((char *)p + plan->tasks);
         fleeti_notify *notify = (fleeti_notify *)((char *)p + plan->notifies);
         fleeti_runtime_map *map = (fleeti_runtime_map *)((char *)m + mapped->maps) + gather;
@@ -1395,8 +1415,11 @@ static void forged_fields(test_run *t)
             while (!(notify->counter & FLEETI_SYSTEM)) notify++;
             notify->sub = FLEETI_LOCAL, notify->share = 0, notify->weight = 1;
             break;
-        default:
+        case 11:
             map->values = 1 << 20;
+            break;
+        default: /* an element */
+            map->none = 1;
             break;
         }
         CHECK(check_sealed(i < 11 ? p : m) != FLEET_OK);
