@@ -229,9 +229,10 @@ FLEET_API fleet_topology fleet_topology_make(uint32_t chiplets, uint32_t units);
 
 /* ---- symbolic extents ---- */
 
-/* An extent: floor((mul * symbol + add) / div), or the constant `add` where symbol is 0. */
+/* An extent: floor((mul * symbol + add + sum of per[j] * c[j]) / div), or the constant `add` where
+   symbol and per are 0. c: the coordinates on the axes before it. */
 typedef struct fleet_dim {
-    int64_t add, mul, div;
+    int64_t add, mul, div, per[FLEET_MAX_RANK];
     uint32_t symbol; /* 0: constant; else a symbol's number (low 8 bits) and a tag of its graph */
 } fleet_dim;
 
@@ -247,6 +248,12 @@ FLEET_API fleet_dim fleet_dim_of(int64_t n);                    /* the constant 
 FLEET_API fleet_dim fleet_dim_times(fleet_dim d, int64_t k);    /* d * k; d must have no division */
 FLEET_API fleet_dim fleet_dim_plus(fleet_dim d, int64_t k);     /* d + k */
 FLEET_API fleet_dim fleet_dim_ceil_div(fleet_dim d, int64_t k); /* ceil(d / k), k > 0 */
+/* d + k * c[axis], for an extent that depends on an axis before its own: i < n, j <= i is
+       fleet_shape2(n, fleet_dim_plus_axis(fleet_dim_of(1), 0, 1))
+   A grid or an event tensor of this shape has n (n + 1) / 2 points and no others, row-major. A point
+   where such an extent is below 0 is an error. Extents with a symbol that is bound at launch cannot
+   depend on others, but others may depend on their axes: put that axis first. */
+FLEET_API fleet_dim fleet_dim_plus_axis(fleet_dim d, uint32_t axis, int64_t k);
 
 /* A named extent with a value in [min, max], 0 <= min. Bind it when a plan is built (fleet_bind_at_build), or leave
    it to be bound before each launch (fleet_bind): then one plan serves all values. */
@@ -480,8 +487,9 @@ FLEET_API fleet_map fleet_map_append(fleet_map m, fleet_axis_map a);
 /* Adds an edge by an einsum string: the tasks of the grid notify (out) or wait for (in) elements of the event tensor.
    On the left of "->" stands a letter for each axis of the grid, on the right a letter for each axis of the event
    tensor, or in brackets a letter of the left with "+3", "-1" (periodic) or "^4" (bits flipped). A
-   letter that is only on the right stands for every value of its axis. An empty right side is the
-   single element of a tensor without axes. Spaces are ignored. */
+   letter that is only on the right stands for every value of its axis, for which there is such an
+   element: "j->ij" is a column, of a triangle too. An empty right side is the single element of a
+   tensor without axes. Spaces are ignored. */
 FLEET_API void fleeti_out_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event,
                                const char *einsum, const char *site);
 #define fleet_out_edge(g, grid, event, einsum) fleeti_out_edge(g, grid, event, einsum, FLEETI_HERE)
@@ -833,6 +841,8 @@ struct fleet_plan {
     uint64_t forwards;                    /* fleeti_forward entries */
     uint32_t step_waits[FLEET_MAX_PEERS]; /* per rank: first wait record for the previous step */
     uint32_t n_step_waits[FLEET_MAX_PEERS];
+    uint64_t spaces; /* uint32_t words: the levels of each fleeti_space */
+    uint32_t n_space_words, pad;
 };
 
 #define FLEET_PLAN_MAGIC 0x6e616c5074656c66ull /* "fletPlan" */
@@ -844,10 +854,16 @@ typedef struct fleeti_symbol {
     uint32_t pad;
 } fleeti_symbol;
 
+/* An extent as launches evaluate it: a fleet_dim that depends on no axis. */
+typedef struct fleeti_extent {
+    int64_t add, mul, div;
+    uint32_t symbol;
+} fleeti_extent;
+
 /* The shape of a grid as a function of the symbols. */
 typedef struct fleeti_guard {
-    fleet_dim extent[FLEET_MAX_RANK];
-    fleet_dim slices;
+    fleeti_extent extent[FLEET_MAX_RANK];
+    fleeti_extent slices;
 } fleeti_guard;
 
 /* A run of descriptors. */
@@ -1012,6 +1028,7 @@ typedef struct fleeti_event {
     uint32_t scoped[4]; /* elements per inferred or given fleet_scope */
     uint32_t warnings;  /* FLEETI_WARN_... */
     uint32_t words;     /* FLEETI_SYSTEM | word of element 0 on other ranks; 0: none waits for it */
+    uint32_t space; /* 1 + word of its levels, if extents depend on axes; `extent` is the most */
 } fleeti_event;
 
 /* The system counters of a plan for several ranks begin with what ranks tell each other, in a line each. STOP: a rank has
@@ -1042,6 +1059,7 @@ typedef struct fleeti_grid {
     float static_ns, dynamic_ns; /* AUTO's estimates of the grid's time in a step */
     /* a bit for each symbol that its task sets: for the next step, for the rest of the step */
     uint32_t writes, cuts;
+    uint32_t space; /* as in fleeti_event */
 } fleeti_grid;
 
 #define FLEETI_CHOSEN_BY_TIME 1u
@@ -1068,6 +1086,7 @@ typedef struct fleeti_grid {
 #define fleeti_plan_guards(plan) FLEETI_PLAN_TABLE(fleeti_guard, plan, guards)
 #define fleeti_plan_keys(plan) FLEETI_PLAN_TABLE(fleet_key, plan, keys)
 #define fleeti_plan_forwards(plan) FLEETI_PLAN_TABLE(fleeti_forward, plan, forwards)
+#define fleeti_plan_spaces(plan) FLEETI_PLAN_TABLE(uint32_t, plan, spaces)
 
 FLEET_C_END
 
@@ -1252,6 +1271,66 @@ static void fleeti_unravel(uint32_t index, const int32_t *extent, uint32_t rank,
     }
 }
 
+/* An index space some of whose extents depend on the axes before them, as a tree. Level k has an
+   entry for each prefix of k coordinates, in row-major order: how many prefixes of k + 1 coordinates
+   come before its own. One more entry has them all. So the last level counts points. */
+typedef struct fleeti_space {
+    const uint32_t *level[FLEET_MAX_RANK];
+    uint32_t prefixes[FLEET_MAX_RANK]; /* of k coordinates */
+    uint32_t on[FLEET_MAX_RANK];       /* a bit for each axis on which extent k depends */
+    uint32_t rank;                     /* 0: extents are constant, and there is no tree */
+} fleeti_space;
+
+/* Converts the number of a prefix of `rank` coordinates to these. */
+static void fleeti_space_point(const fleeti_space *s, uint32_t index, uint32_t rank, int32_t *at)
+{
+    for (uint32_t k = rank; k-- > 0;) {
+        uint32_t low = 0, high = s->prefixes[k];
+        while (high - low > 1) { /* the last prefix that begins at the index or before it */
+            const uint32_t middle = low + (high - low) / 2;
+            if (s->level[k][middle] <= index)
+                low = middle;
+            else
+                high = middle;
+        }
+        at[k] = (int32_t)(index - s->level[k][low]);
+        index = low;
+    }
+}
+
+/* The number of a point; FLEETI_NONE: it is outside. */
+static uint32_t fleeti_space_index(const fleeti_space *s, const int32_t *at)
+{
+    uint32_t index = 0;
+    for (uint32_t k = 0; k < s->rank; k++) {
+        const uint32_t *own = s->level[k] + index;
+        if (at[k] < 0 || (uint32_t)at[k] >= own[1] - own[0]) return FLEETI_NONE;
+        index = own[0] + (uint32_t)at[k];
+    }
+    return index;
+}
+
+/* The same for all spaces: of constant extents too. */
+static void fleeti_point_of(const fleeti_space *s, const int32_t *extent, uint32_t rank,
+                            uint32_t index, int32_t *at)
+{
+    if (s->rank)
+        fleeti_space_point(s, index, rank, at);
+    else
+        fleeti_unravel(index, extent, rank, at);
+}
+static uint32_t fleeti_index_of(const fleeti_space *s, const int32_t *extent, uint32_t rank,
+                                const int32_t *at)
+{
+    uint32_t index = 0;
+    if (s->rank) return fleeti_space_index(s, at);
+    for (uint32_t k = 0; k < rank; k++) {
+        if (at[k] < 0 || at[k] >= extent[k]) return FLEETI_NONE;
+        index = index * (uint32_t)extent[k] + (uint32_t)at[k];
+    }
+    return index;
+}
+
 /* ---- numbers ---- */
 
 #define FLEETI_HUGE ((int64_t)1 << 61) /* sums of a few smaller numbers cannot overflow */
@@ -1342,10 +1421,9 @@ fleet_topology fleet_topology_make(uint32_t chiplets, uint32_t units)
 fleet_dim fleet_dim_of(int64_t n)
 {
     fleet_dim d;
+    memset(&d, 0, sizeof d);
     d.add = n;
-    d.mul = 0;
     d.div = 1;
-    d.symbol = 0;
     return d;
 }
 
@@ -1359,8 +1437,24 @@ static fleet_dim fleeti_dim_invalid(void)
     return d;
 }
 
+/* 1 + the last axis on which an extent depends; 0: on none. */
+static uint32_t fleeti_dim_axes(const fleet_dim *d)
+{
+    uint32_t axes = FLEET_MAX_RANK;
+    while (axes && !d->per[axes - 1]) axes--;
+    return axes;
+}
+
+/* The symbol that an extent is, without arithmetic; 0: it is none. */
+static uint32_t fleeti_plain_symbol(fleet_dim d)
+{
+    return d.mul == 1 && d.add == 0 && d.div == 1 && !fleeti_dim_axes(&d) ? d.symbol : 0;
+}
+
 static fleet_dim fleeti_dim_checked(fleet_dim d)
 {
+    for (uint32_t k = 0; k < FLEET_MAX_RANK; k++)
+        if (fleeti_is_huge(d.per[k])) return fleeti_dim_invalid();
     if (d.div <= 0 || fleeti_is_huge(d.add) || fleeti_is_huge(d.mul) || fleeti_is_huge(d.div))
         return fleeti_dim_invalid();
     return d;
@@ -1371,6 +1465,7 @@ fleet_dim fleet_dim_times(fleet_dim d, int64_t k)
     if (d.div != 1) return fleeti_dim_invalid();
     d.add = fleeti_mul(d.add, k);
     d.mul = fleeti_mul(d.mul, k);
+    for (uint32_t j = 0; j < FLEET_MAX_RANK; j++) d.per[j] = fleeti_mul(d.per[j], k);
     return fleeti_dim_checked(d);
 }
 
@@ -1381,13 +1476,21 @@ fleet_dim fleet_dim_plus(fleet_dim d, int64_t k)
     return fleeti_dim_checked(d);
 }
 
+fleet_dim fleet_dim_plus_axis(fleet_dim d, uint32_t axis, int64_t k)
+{
+    if (d.div <= 0 || axis >= FLEET_MAX_RANK) return fleeti_dim_invalid();
+    d.per[axis] = fleeti_add(d.per[axis], fleeti_mul(k, d.div));
+    return fleeti_dim_checked(d);
+}
+
 /* ceil(floor(x / div) / k) = floor((x + (k - 1) div) / (k div)) */
 fleet_dim fleet_dim_ceil_div(fleet_dim d, int64_t k)
 {
     if (d.div <= 0 || k <= 0) return fleeti_dim_invalid();
     d.add = fleeti_add(d.add, fleeti_mul(k - 1, d.div));
     d.div = fleeti_mul(d.div, k);
-    if (!d.symbol && !fleeti_is_huge(d.div)) return fleet_dim_of(fleeti_floor_div(d.add, d.div));
+    if (!d.symbol && !fleeti_dim_axes(&d) && !fleeti_is_huge(d.div))
+        return fleet_dim_of(fleeti_floor_div(d.add, d.div));
     return fleeti_dim_checked(d);
 }
 
@@ -1867,10 +1970,10 @@ fleet_dim fleet_symbol(fleet_graph *g, const char *name, int64_t min, int64_t ma
     return d;
 }
 
-/* Checks that an extent can be evaluated: it has a divisor, and its symbol is one of this graph. Replaces the symbol
-   by its number. */
-static int fleeti_check_dim(fleet_graph *g, fleet_dim *d, const char *owner, const char *field,
-                            const char *site)
+/* Checks that an extent can be evaluated: it has a divisor, it depends on the first `axes` axes
+   only, and its symbol is one of this graph. Replaces the symbol by its number. */
+static int fleeti_check_dim(fleet_graph *g, fleet_dim *d, uint32_t axes, const char *owner,
+                            const char *field, const char *site)
 {
     const uint32_t symbol = fleeti_symbol_number(g, d->symbol);
     if (d->div <= 0) {
@@ -1878,6 +1981,13 @@ static int fleeti_check_dim(fleet_graph *g, fleet_dim *d, const char *owner, con
                     "%s: %s is not a valid extent: fleet_dim_times needs one without division, "
                     "fleet_dim_ceil_div a divisor over 0, and numbers must not overflow",
                     owner, field);
+        return 0;
+    }
+    if (fleeti_dim_axes(d) > axes) {
+        fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
+                    "%s: %s depends on axis %u: only the extents of grids and event tensors may, "
+                    "on axes before their own",
+                    owner, field, fleeti_dim_axes(d) - 1u);
         return 0;
     }
     if (d->symbol && !symbol) {
@@ -1889,8 +1999,9 @@ static int fleeti_check_dim(fleet_graph *g, fleet_dim *d, const char *owner, con
     return 1;
 }
 
-static int fleeti_check_shape(fleet_graph *g, fleet_shape *shape, const char *owner,
-                              const char *site)
+/* depends: 1 if extents may depend on the axes before them. */
+static int fleeti_check_shape(fleet_graph *g, fleet_shape *shape, uint32_t depends,
+                              const char *owner, const char *site)
 {
     char field[32];
     if (shape->rank > FLEET_MAX_RANK) {
@@ -1900,7 +2011,7 @@ static int fleeti_check_shape(fleet_graph *g, fleet_shape *shape, const char *ow
     }
     for (uint32_t k = 0; k < shape->rank; k++) {
         snprintf(field, sizeof field, "extent %u", k);
-        if (!fleeti_check_dim(g, &shape->extent[k], owner, field, site)) return 0;
+        if (!fleeti_check_dim(g, &shape->extent[k], depends ? k : 0, owner, field, site)) return 0;
     }
     return 1;
 }
@@ -1915,7 +2026,7 @@ fleet_etensor fleeti_event_tensor(fleet_graph *g, const char *name, fleet_shape 
     if (!fleeti_can_build(g)) return handle;
     if (!fleeti_claim_name(g, "event tensor", name, FLEETI_LEN(g->events), site)) return handle;
     snprintf(owner, sizeof owner, "event tensor %s", name);
-    if (!fleeti_check_shape(g, &shape, owner, site)) return handle;
+    if (!fleeti_check_shape(g, &shape, 1, owner, site)) return handle;
     if (count < 0 || count > FLEETI_MAX_INDEX) {
         fleeti_fail(g, FLEET_ERROR_ARGUMENT, site, "%s: count is %lld, not in 0..2^31-1", owner,
                     (long long)count);
@@ -1940,7 +2051,7 @@ fleet_grid fleeti_call_device(fleet_graph *g, const char *name, uint32_t tile, f
     if (!fleeti_can_build(g)) return handle;
     if (!fleeti_claim_name(g, "grid", name, FLEETI_LEN(g->grids), site)) return handle;
     snprintf(owner, sizeof owner, "grid %s", name);
-    if (!fleeti_check_shape(g, &shape, owner, site)) return handle;
+    if (!fleeti_check_shape(g, &shape, 1, owner, site)) return handle;
     if (tile == FLEETI_TILE_NONE) {
         fleeti_fail(g, FLEET_ERROR_ARGUMENT, site, "%s: tile 0xffffffff is reserved", owner);
         return handle;
@@ -2058,7 +2169,7 @@ void fleeti_grid_slices(fleet_graph *g, fleet_grid grid, fleet_dim slices, const
     char owner[96];
     if (!def) return;
     snprintf(owner, sizeof owner, "grid %s", def->name);
-    if (!fleeti_check_dim(g, &slices, owner, "slices", site)) return;
+    if (!fleeti_check_dim(g, &slices, 0, owner, "slices", site)) return;
     def->slices_given = 1;
     def->slices = slices;
 }
@@ -2069,7 +2180,7 @@ void fleeti_grid_tiles(fleet_graph *g, fleet_grid grid, fleet_dim tiles, const c
     char owner[96];
     if (!def) return;
     snprintf(owner, sizeof owner, "grid %s", def->name);
-    if (!fleeti_check_dim(g, &tiles, owner, "tiles", site)) return;
+    if (!fleeti_check_dim(g, &tiles, 0, owner, "tiles", site)) return;
     def->tiles_given = 1;
     def->tiles = tiles;
 }
@@ -2139,6 +2250,9 @@ static const char *fleeti_parse_einsum(const char *einsum, uint32_t grid_rank,
         for (k = 0; k < grid_rank && left[k].letter != term->letter; k++) {
         }
         if (term->op && k == grid_rank) return "a letter in brackets is not on the left";
+        if (strchr("+-", term->op) && term->op && fleeti_dim_axes(&event->extent[j]))
+            return "[i+1] and [i-1] are modulo the extent of their axis, which depends on another "
+                   "axis: use fleet_axis_clipped";
         if (term->op == '^')
             *map = fleet_map_append(*map, fleet_axis_xor(k, term->by));
         else if (term->op)
@@ -2191,12 +2305,12 @@ static int fleeti_check_map(fleet_graph *g, fleet_map *map, uint32_t grid_rank, 
             return 0;
         }
         snprintf(field, sizeof field, "modulus of map axis %u", j);
-        if (wraps && !fleeti_check_dim(g, &a->modulo, owner, field, site)) return 0;
+        if (wraps && !fleeti_check_dim(g, &a->modulo, 0, owner, field, site)) return 0;
         snprintf(field, sizeof field, "lower limit of map axis %u", j);
-        if (a->clipped && !fleeti_check_dim(g, &a->lower, owner, field, site)) return 0;
+        if (a->clipped && !fleeti_check_dim(g, &a->lower, 0, owner, field, site)) return 0;
         snprintf(field, sizeof field, "limit of map axis %u", j);
         if (!a->clipped && !a->limit.add && !a->limit.symbol) continue;
-        if (!fleeti_check_dim(g, &a->limit, owner, field, site)) return 0;
+        if (!fleeti_check_dim(g, &a->limit, 0, owner, field, site)) return 0;
         if (!a->clipped && !a->limit.symbol && a->limit.add < 0) {
             fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
                         "%s: %s is %lld, but must be at least 0 (0: no limit)", owner, field,
@@ -2317,7 +2431,7 @@ fleet_tensor fleeti_runtime_tensor(fleet_graph *g, const char *name, fleet_shape
         return handle;
     }
     snprintf(owner, sizeof owner, "run-time tensor %.64s", name);
-    if (!fleeti_check_shape(g, &shape, owner, site)) return handle;
+    if (!fleeti_check_shape(g, &shape, 0, owner, site)) return handle;
     memset(&def, 0, sizeof def);
     memcpy(def.name, name, strlen(name));
     def.site = site;
@@ -2427,8 +2541,8 @@ static fleeti_grid_def *fleeti_setter_of(fleet_graph *g, fleet_dim symbol, fleet
 {
     fleeti_grid_def *def = fleeti_grid_of(g, grid, site);
     if (!def) return NULL;
-    *number = fleeti_symbol_number(g, symbol.symbol);
-    if (*number && symbol.mul == 1 && symbol.add == 0 && symbol.div == 1) return def;
+    *number = fleeti_symbol_number(g, fleeti_plain_symbol(symbol));
+    if (*number) return def;
     fleeti_fail(g, FLEET_ERROR_HANDLE, site,
                 "grid %s sets a symbol: give the extent that fleet_symbol returned for this graph",
                 def->name);
@@ -2581,8 +2695,9 @@ void fleeti_grid_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, co
 /* ---- state of a build ---- */
 
 /* The elements that a task reaches through an edge: `runs` runs of `length` consecutive elements. Run r begins at
-   first + the sum of step[k] * digit k of r, where digit k counts up to n[k]. */
+   first + the sum of step[k] * digit k of r, where digit k counts up to n[k]; or at list[r]. */
 typedef struct fleeti_box {
+    const uint32_t *list;
     uint32_t first, length, runs;
     uint32_t rank, n[FLEET_MAX_RANK], step[FLEET_MAX_RANK];
 } fleeti_box;
@@ -2601,6 +2716,9 @@ typedef struct fleeti_edge {
     const fleeti_edge_def *def;
     uint32_t grid, event, rank;
     fleeti_axis axis[FLEET_MAX_RANK];
+    /* Where extents of the event depend on axes: its elements, listed by task of the grid. */
+    const struct fleeti_bound_grid *listed_by;
+    uint32_t *list, *first_of;
     /* If every axis is "every" or a single unit, the boxes of all tasks differ only in their first element, which is
        affine in the coordinate: first + the sum of step[k] * c[k]. */
     uint32_t affine;
@@ -2610,8 +2728,9 @@ typedef struct fleeti_edge {
 
 typedef struct fleeti_bound_grid {
     const fleeti_grid_def *def;
-    int32_t extent[FLEET_MAX_RANK];
+    int32_t extent[FLEET_MAX_RANK]; /* the largest ones, where they depend on axes */
     uint32_t rank;
+    fleeti_space space;
     uint32_t first, count; /* ids of its tasks */
     uint32_t slices;       /* of a device-task; otherwise 1 */
     uint32_t tiles;        /* unaware plans: tiles of each slice; 0: tasks have their own level */
@@ -2628,9 +2747,10 @@ typedef struct fleeti_bound_grid {
 } fleeti_bound_grid;
 
 typedef struct fleeti_bound_event {
-    const fleeti_event_def *def; /* null for the step event */
-    int32_t extent[FLEET_MAX_RANK];
+    const fleeti_event_def *def;    /* null for the step event */
+    int32_t extent[FLEET_MAX_RANK]; /* as of a grid */
     uint32_t rank;
+    fleeti_space space;
     uint32_t first, elements;
     uint32_t counter;      /* word of element 0; FLEETI_SYSTEM: in host memory */
     uint32_t words;        /* the same on other ranks, with FLEETI_SYSTEM; 0: none */
@@ -2771,7 +2891,8 @@ static fleet_status fleeti_no_memory(fleeti_build *b)
     return fleeti_reject(b, FLEET_ERROR_MEMORY, NULL, "no memory for the plan");
 }
 
-#define FLEETI_WORK_OF_ITEM 16u /* a task, a descriptor, an element: what has memory of its own */
+#define FLEETI_WORK_OF_ITEM 16u  /* a task, a descriptor, an element: what has memory of its own */
+#define FLEETI_WORK_OF_PREFIX 4u /* of coordinates, in a fleeti_space */
 #define FLEETI_WORK_OF_CONSUMER 8u /* an entry in the list of an element's consumers */
 #define FLEETI_COUNTERS_PER_WORK 8u
 
@@ -2893,7 +3014,7 @@ static const char *fleeti_task_text(const fleeti_build *b, uint32_t id, char *te
     const fleeti_bound_grid *grid = fleeti_grid_of_task(b, id);
     fleeti_text out = fleeti_text_at(text, FLEETI_POINT_BYTES);
     int32_t at[FLEET_MAX_RANK];
-    fleeti_unravel(id - grid->first, grid->extent, grid->rank, at);
+    fleeti_point_of(&grid->space, grid->extent, grid->rank, id - grid->first, at);
     fleeti_put_point(&out, grid->def->name, at, grid->rank, "()");
     return text;
 }
@@ -2902,7 +3023,7 @@ static const char *fleeti_element_text(const fleeti_bound_event *event, uint32_t
 {
     fleeti_text out = fleeti_text_at(text, FLEETI_POINT_BYTES);
     int32_t at[FLEET_MAX_RANK];
-    fleeti_unravel(index, event->extent, event->rank, at);
+    fleeti_point_of(&event->space, event->extent, event->rank, index, at);
     fleeti_put_point(&out, event->def ? event->def->name : "step", at, event->rank, "[]");
     return text;
 }
@@ -3017,6 +3138,15 @@ static int64_t fleeti_evaluate(const fleeti_build *b, fleet_dim d)
     return fleeti_floor_div(v, d.div);
 }
 
+/* An extent that may depend on the coordinates before it. */
+static int64_t fleeti_evaluate_at(const fleeti_build *b, const fleet_dim *d, const int32_t *at)
+{
+    fleet_dim here = *d;
+    for (uint32_t k = 0; k < FLEET_MAX_RANK; k++)
+        here.add = fleeti_add(here.add, fleeti_mul(d->per[k], at[k]));
+    return fleeti_evaluate(b, here);
+}
+
 /* ---- the block ---- */
 
 #define FLEETI_SECTION_ALIGN 64u
@@ -3078,7 +3208,8 @@ fleet_plan_desc fleet_plan_desc_default(void)
    symbol, is recorded so that the build reports it. */
 void fleet_bind_at_build(fleet_plan_desc *desc, fleet_dim symbol, int64_t value)
 {
-    uint32_t number = symbol.mul == 1 && symbol.add == 0 && symbol.div == 1 ? symbol.symbol : 0, i;
+    const uint32_t number = fleeti_plain_symbol(symbol);
+    uint32_t i;
     if (!desc) return;
     for (i = 0; i < desc->n_bindings && i < FLEET_MAX_SYMBOLS; i++)
         if (desc->bindings[i].symbol == number) break;
@@ -3095,7 +3226,7 @@ void fleet_buckets_at_build(fleet_plan_desc *desc, fleet_dim symbol, const int64
     if (!desc) return;
     if (desc->n_buckets < FLEET_MAX_SYMBOLS) {
         fleeti_buckets *list = &desc->buckets[desc->n_buckets];
-        list->symbol = symbol.mul == 1 && symbol.add == 0 && symbol.div == 1 ? symbol.symbol : 0;
+        list->symbol = fleeti_plain_symbol(symbol);
         list->values = values;
         list->count = count;
     }
@@ -3456,12 +3587,79 @@ static fleet_status fleeti_bind_desc(fleeti_build *b)
     return FLEET_OK;
 }
 
+/* Whether no extent on axis k can overflow, with the largest coordinates before it. */
+static int fleeti_extent_fits(const fleeti_build *b, const fleet_dim *d, const int32_t *extent,
+                              uint32_t k)
+{
+    int64_t size = fleeti_clamp(d->add);
+    if (size < 0) size = -size;
+    if (d->symbol) {
+        const int64_t part = fleeti_mul(d->mul, b->symbol[d->symbol - 1u]);
+        size = fleeti_add(size, part < 0 ? -part : part);
+    }
+    for (uint32_t j = 0; j < k; j++) {
+        const int64_t part = fleeti_mul(d->per[j], extent[j]);
+        size = fleeti_add(size, part < 0 ? -part : part);
+    }
+    return !fleeti_is_huge(size);
+}
+
+/* Evaluates a shape some of whose extents depend on axes: level after level of its tree. */
+static fleet_status fleeti_bind_space(fleeti_build *b, const fleet_shape *shape, const char *kind,
+                                      const char *name, const char *site, int32_t *extent,
+                                      uint32_t *count, fleeti_space *space)
+{
+    uint32_t prefixes = 1;
+    space->rank = shape->rank;
+    for (uint32_t k = 0; k < shape->rank; k++) {
+        const fleet_dim *d = &shape->extent[k];
+        uint64_t points = 0;
+        if (fleeti_work(b, FLEETI_WORK_OF_PREFIX * (prefixes + 1ull), kind, name, site) != FLEET_OK)
+            return b->g->build_status;
+        uint32_t *level = FLEETI_ALLOC(b, uint32_t, prefixes + 1u);
+        if (!level) return fleeti_no_memory(b);
+        if (!fleeti_extent_fits(b, d, extent, k))
+            return fleeti_reject(b, FLEET_ERROR_ARGUMENT, site,
+                                 "%s %s: the numbers of extent %u overflow", kind, name, k);
+        for (uint32_t j = 0; j < k; j++) space->on[k] |= (d->per[j] ? 1u : 0u) << j;
+        extent[k] = 0;
+        for (uint32_t i = 0; i < prefixes; i++) {
+            int32_t at[FLEET_MAX_RANK] = {0};
+            fleeti_space_point(space, i, k, at);
+            const int64_t v = fleeti_evaluate_at(b, d, at);
+            if (v < 0) {
+                char where[FLEETI_POINT_BYTES];
+                fleeti_text out = fleeti_text_at(where, sizeof where);
+                fleeti_put_point(&out, "", at, k, "()");
+                return fleeti_reject(b, FLEET_ERROR_ARGUMENT, site,
+                                     "%s %s: extent %u is %lld, below 0, at %s", kind, name, k,
+                                     (long long)v, where);
+            }
+            level[i] = (uint32_t)points;
+            points = v > FLEETI_MAX_INDEX ? FLEETI_MAX_INDEX + 1ull : points + (uint64_t)v;
+            if (points > FLEETI_MAX_INDEX)
+                return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, site,
+                                     "%s %s has over 2^31-1 points", kind, name);
+            if (v > extent[k]) extent[k] = (int32_t)v;
+        }
+        level[prefixes] = (uint32_t)points;
+        space->level[k] = level;
+        space->prefixes[k] = prefixes;
+        prefixes = (uint32_t)points;
+    }
+    *count = prefixes;
+    return FLEET_OK;
+}
+
 /* Evaluates a shape. *count gets the number of its points. */
 static fleet_status fleeti_bind_shape(fleeti_build *b, const fleet_shape *shape, const char *kind,
                                       const char *name, const char *site, int32_t *extent,
-                                      uint32_t *count)
+                                      uint32_t *count, fleeti_space *space)
 {
     int64_t points = 1;
+    for (uint32_t k = 0; k < shape->rank; k++)
+        if (fleeti_dim_axes(&shape->extent[k]))
+            return fleeti_bind_space(b, shape, kind, name, site, extent, count, space);
     for (uint32_t k = 0; k < shape->rank; k++) {
         int64_t v = fleeti_evaluate(b, shape->extent[k]);
         if (v < 0)
@@ -3485,6 +3683,13 @@ static fleet_status fleeti_check_growth(fleeti_build *b, const fleeti_grid_def *
         const fleet_dim *d = k < def->shape.rank ? &def->shape.extent[k] : &def->slices;
         if (k == def->shape.rank && !def->slices_given) break;
         if (!d->symbol || !b->at_launch[d->symbol - 1u]) continue;
+        if (fleeti_dim_axes(d))
+            return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, def->site,
+                                 "grid %s: extent %u depends on axis %u and on symbol %s, which is "
+                                 "bound at launch: bind it at build, or put the axis that the "
+                                 "symbol bounds first, and let the others depend on it",
+                                 def->name, k, fleeti_dim_axes(d) - 1u,
+                                 b->g->symbols[d->symbol - 1u].name);
         if (d->mul < 0)
             return fleeti_reject(b, FLEET_ERROR_ARGUMENT, def->site,
                                  "grid %s: an extent shrinks as symbol %s grows, which is bound at "
@@ -3575,7 +3780,7 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
         fleeti_bound_grid *grid = &b->grids[i];
         int64_t slices = b->own_chiplets;
         fleet_status status = fleeti_bind_shape(b, &def->shape, "grid", def->name, def->site,
-                                                grid->extent, &grid->count);
+                                                grid->extent, &grid->count, &grid->space);
         if (status == FLEET_OK) status = fleeti_check_growth(b, def);
         grid->def = def;
         if (status == FLEET_OK) status = fleeti_bind_schedule(b, grid, b->inputs[i].outside);
@@ -3616,6 +3821,27 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
     return FLEET_OK;
 }
 
+/* The coordinate of a grid's first task, if it has one; `at` has FLEET_MAX_RANK axes. */
+static void fleeti_first_coordinate(const fleeti_bound_grid *grid, int32_t *at)
+{
+    memset(at, 0, FLEET_MAX_RANK * sizeof *at);
+    if (grid->space.rank && grid->count) fleeti_space_point(&grid->space, 0, grid->rank, at);
+}
+
+/* Goes to the next coordinate in row-major order. */
+static void fleeti_next_coordinate(const fleeti_bound_grid *grid, int32_t *at)
+{
+    if (grid->space.rank) {
+        const uint32_t next = fleeti_space_index(&grid->space, at) + 1u;
+        if (next < grid->count) fleeti_space_point(&grid->space, next, grid->rank, at);
+        return;
+    }
+    for (uint32_t k = grid->rank; k-- > 0;) {
+        if (++at[k] < grid->extent[k]) return;
+        at[k] = 0;
+    }
+}
+
 /* Finds the key of each grid, if some grid has one. */
 static fleet_status fleeti_bind_keys(fleeti_build *b)
 {
@@ -3631,10 +3857,18 @@ static fleet_status fleeti_bind_keys(fleeti_build *b)
         }
         grid->key = *key;
         if (!grid->count) continue;
+        if (grid->space.rank) { /* its corners need not be tasks */
+            int32_t at[FLEET_MAX_RANK];
+            if (fleeti_work_of_grid(b, grid, grid->count) != FLEET_OK) return b->g->build_status;
+            most = -FLEETI_HUGE;
+            fleeti_first_coordinate(grid, at);
+            for (uint32_t k = 0; k < grid->count; k++, fleeti_next_coordinate(grid, at))
+                if (fleeti_key_at(key, at) > most) most = fleeti_key_at(key, at);
+        }
         for (uint32_t k = 0; k < grid->rank; k++) {
             const int64_t far = fleeti_mul(key->weight[k], grid->extent[k] - 1);
             size = fleeti_add(size, far < 0 ? -far : far);
-            if (far > 0) most = fleeti_add(most, far);
+            if (far > 0 && !grid->space.rank) most = fleeti_add(most, far);
         }
         if (fleeti_is_huge(size))
             return fleeti_reject(b, FLEET_ERROR_ARGUMENT, grid->def->site,
@@ -3825,6 +4059,25 @@ static fleet_status fleeti_add_rank_axis(fleeti_build *b, fleeti_bound_event *ev
                              "event tensor %s: in a plan for several ranks it may have at most %d "
                              "axes, and 2^31-1 elements with those of all ranks",
                              event->def->name, FLEET_MAX_RANK - 1);
+    if (event->space.rank) {
+        const fleeti_space one = event->space;
+        fleeti_space *all = &event->space;
+        uint32_t *ranks = FLEETI_ALLOC(b, uint32_t, 2);
+        if (!ranks) return fleeti_no_memory(b);
+        ranks[1] = b->ranks;
+        all->level[0] = ranks, all->prefixes[0] = 1, all->on[0] = 0, all->rank++;
+        for (uint32_t k = 0; k < one.rank; k++) {
+            const uint32_t n = one.prefixes[k], points = one.level[k][n];
+            uint32_t *level = FLEETI_ALLOC(b, uint32_t, (size_t)b->ranks * n + 1u);
+            if (!level) return fleeti_no_memory(b);
+            for (uint32_t i = 0; i < b->ranks * n; i++)
+                level[i] = i / n * points + one.level[k][i % n];
+            level[b->ranks * n] = b->ranks * points;
+            all->level[k + 1] = level;
+            all->prefixes[k + 1] = b->ranks * n;
+            all->on[k + 1] = one.on[k] << 1;
+        }
+    }
     for (uint32_t k = event->rank++; k > 0; k--) event->extent[k] = event->extent[k - 1];
     event->extent[0] = (int32_t)b->ranks;
     event->elements = (uint32_t)elements;
@@ -3860,8 +4113,9 @@ static fleet_status fleeti_bind_events(fleeti_build *b)
     for (uint32_t i = 0; i < n; i++) {
         const fleeti_event_def *def = i < own ? &b->g->events[i] : &b->barriers[i - own];
         fleeti_bound_event *event = &b->events[i];
-        fleet_status status = fleeti_bind_shape(b, &def->shape, "event tensor", def->name,
-                                                def->site, event->extent, &event->elements);
+        fleet_status status =
+            fleeti_bind_shape(b, &def->shape, "event tensor", def->name, def->site, event->extent,
+                              &event->elements, &event->space);
         if (status != FLEET_OK) return status;
         event->def = def;
         event->rank = def->shape.rank;
@@ -3959,6 +4213,16 @@ static void fleeti_box_of_task(const fleeti_edge *edge, uint32_t grid_rank, cons
                                fleeti_box *box)
 {
     int64_t n[FLEET_MAX_RANK], low, first = edge->first;
+    if (edge->listed_by) {
+        const fleeti_bound_grid *grid = edge->listed_by;
+        const uint32_t *own =
+            edge->first_of + fleeti_index_of(&grid->space, grid->extent, grid->rank, at);
+        box->list = edge->list + own[0];
+        box->runs = own[1] - own[0];
+        box->length = 1;
+        box->first = box->runs ? box->list[0] : 0;
+        return;
+    }
     if (edge->affine) {
         for (uint32_t k = 0; k < grid_rank; k++) first += edge->step[k] * at[k];
     } else {
@@ -3974,6 +4238,7 @@ static void fleeti_box_of_task(const fleeti_edge *edge, uint32_t grid_rank, cons
 static uint32_t fleeti_box_run(const fleeti_box *box, uint32_t run)
 {
     uint32_t first = box->first;
+    if (box->list) return box->list[run];
     for (uint32_t k = 0; k < box->rank; k++) {
         first += run % box->n[k] * box->step[k];
         run /= box->n[k];
@@ -4009,15 +4274,6 @@ static int fleeti_reach_next(fleeti_reach *r)
     r->e = fleeti_box_run(&r->box, r->runs++);
     r->end = r->e + r->box.length;
     return 1;
-}
-
-/* Goes to the next coordinate in row-major order. */
-static void fleeti_next_coordinate(const fleeti_bound_grid *grid, int32_t *at)
-{
-    for (uint32_t k = grid->rank; k-- > 0;) {
-        if (++at[k] < grid->extent[k]) return;
-        at[k] = 0;
-    }
 }
 
 /* Binds the axes of a map. Afterwards no value for a task of the grid can overflow. */
@@ -4104,7 +4360,7 @@ static fleet_status fleeti_check_range(fleeti_build *b, const fleeti_edge *edge)
     char task[FLEETI_POINT_BYTES];
     if (fleeti_corners_inside(edge, grid)) return FLEET_OK;
     if (fleeti_work_of_grid(b, grid, grid->count) != FLEET_OK) return b->g->build_status;
-    memset(at, 0, sizeof at);
+    fleeti_first_coordinate(grid, at);
     for (uint32_t i = 0; i < grid->count; i++, fleeti_next_coordinate(grid, at)) {
         int64_t low, n, value = 0;
         uint32_t outside = FLEETI_NONE, empty = 0;
@@ -4122,6 +4378,111 @@ static fleet_status fleeti_check_range(fleeti_build *b, const fleeti_edge *edge)
                 edge->def->out ? "out" : "in", fleeti_task_text(b, grid->first + i, task),
                 (long long)value, outside, event->def->name, (long long)edge->axis[outside].extent);
     }
+    return FLEET_OK;
+}
+
+/* The way of one task through the tree of an event's elements. */
+typedef struct fleeti_descent {
+    const fleeti_space *space;
+    uint32_t first;                                 /* element */
+    int64_t low[FLEET_MAX_RANK], n[FLEET_MAX_RANK]; /* values on each axis that is not "every" */
+    int32_t at[FLEET_MAX_RANK];
+    uint32_t every;        /* a bit for each axis that is */
+    uint32_t *list;        /* null: they are counted only */
+    uint32_t found;        /* elements */
+    uint32_t outside;      /* 1 + an axis on which a value is outside; 0: none */
+    int64_t value, extent; /* there */
+    int32_t outside_at[FLEET_MAX_RANK];
+} fleeti_descent;
+
+/* Goes through the values on axis k after a prefix. Where the extent depends on an axis of which the
+   task reaches every value, those prefixes count that have the value. 0: a value is outside. */
+static int fleeti_descend(fleeti_descent *d, uint32_t k, uint32_t prefix)
+{
+    const uint32_t *own = d->space->level[k] + prefix;
+    const int64_t extent = own[1] - own[0];
+    int64_t v = d->every >> k & 1u ? 0 : d->low[k];
+    int64_t end = d->every >> k & 1u ? extent : v + d->n[k];
+    if (v < 0 || end > extent) {
+        d->outside = k + 1;
+        d->value = v < 0 ? v : end - 1;
+        d->extent = extent;
+        memcpy(d->outside_at, d->at, sizeof d->at);
+        if (!(d->every & d->space->on[k])) return 0;
+        if (v < 0) v = 0;
+        if (end > extent) end = extent;
+    }
+    for (; v < end; v++) {
+        d->at[k] = (int32_t)v;
+        if (k + 1 < d->space->rank) {
+            if (!fleeti_descend(d, k + 1, own[0] + (uint32_t)v)) return 0;
+            continue;
+        }
+        if (d->list) d->list[d->found] = d->first + own[0] + (uint32_t)v;
+        d->found++;
+    }
+    return 1;
+}
+
+/* The elements of an event whose extents depend on axes that a task reaches. */
+static fleet_status fleeti_list_task(fleeti_build *b, const fleeti_edge *edge, uint32_t i,
+                                     const int32_t *at, uint32_t *list, uint32_t *n)
+{
+    const fleeti_bound_grid *grid = &b->grids[edge->grid];
+    const fleeti_bound_event *event = &b->events[edge->event];
+    char task[FLEETI_POINT_BYTES], where[FLEETI_POINT_BYTES];
+    fleeti_descent d;
+    memset(&d, 0, sizeof d);
+    d.space = &event->space;
+    d.first = event->first;
+    d.list = list;
+    *n = 0;
+    for (uint32_t k = 0; k < edge->rank; k++) {
+        d.every |= (edge->axis[k].every ? 1u : 0u) << k;
+        d.n[k] = fleeti_axis_span(&edge->axis[k], grid->rank, at, &d.low[k]);
+        if (!d.n[k] && !edge->axis[k].every) return FLEET_OK;
+    }
+    const int inside = fleeti_descend(&d, 0, 0);
+    *n = d.found;
+    if (inside && (d.found || !d.outside)) return FLEET_OK;
+    fleeti_text out = fleeti_text_at(where, sizeof where);
+    fleeti_put_point(&out, event->def->name, d.outside_at, d.outside - 1u, "[]");
+    return fleeti_reject(
+        b, FLEET_ERROR_MAP_RANGE, edge->def->site,
+        "%s edge: task %s reaches %lld on axis %u of event tensor %s, whose extent is %lld at %s",
+        edge->def->out ? "out" : "in", fleeti_task_text(b, grid->first + i, task),
+        (long long)d.value, d.outside - 1u, event->def->name, (long long)d.extent, where);
+}
+
+/* Lists the elements of such an event by task. */
+static fleet_status fleeti_list_elements(fleeti_build *b, fleeti_edge *edge)
+{
+    const fleeti_bound_grid *grid = &b->grids[edge->grid];
+    int32_t at[FLEET_MAX_RANK];
+    uint64_t all = 0;
+    uint32_t n;
+    edge->first_of = FLEETI_ALLOC(b, uint32_t, grid->count + 1u);
+    if (!edge->first_of) return fleeti_no_memory(b);
+    for (uint32_t pass = 0; pass < 2; pass++) {
+        fleeti_first_coordinate(grid, at);
+        for (uint32_t i = 0; i < grid->count; i++, fleeti_next_coordinate(grid, at)) {
+            uint32_t *list = pass ? edge->list + edge->first_of[i] : NULL;
+            fleet_status status = fleeti_list_task(b, edge, i, at, list, &n);
+            if (status == FLEET_OK && !pass)
+                status = fleeti_work_of_grid(b, grid, FLEETI_WORK_OF_PREFIX * (n + 1ull));
+            if (status != FLEET_OK) return status;
+            if (pass) continue;
+            all += n;
+            if (all > FLEETI_MAX_INDEX)
+                return fleeti_reject(b, FLEET_ERROR_TOO_MANY_EDGES, edge->def->site,
+                                     "%s edge of grid %s: its tasks reach over 2^31-1 elements",
+                                     edge->def->out ? "out" : "in", grid->def->name);
+            edge->first_of[i + 1] = (uint32_t)all;
+        }
+        if (!pass) edge->list = FLEETI_ALLOC(b, uint32_t, (size_t)all + 1u);
+        if (!edge->list) return fleeti_no_memory(b);
+    }
+    edge->listed_by = grid;
     return FLEET_OK;
 }
 
@@ -4150,6 +4511,10 @@ static fleet_status fleeti_bind_edge(fleeti_build *b, const fleeti_edge_def *def
         if (!a->every && (a->div != 1 || a->width != 1 || a->limit != FLEETI_NO_LIMIT ||
                           a->lower != FLEETI_NO_LOWER || a->modulo || a->flip))
             edge->affine = 0;
+    }
+    if (event->space.rank) {
+        edge->affine = 0;
+        return fleeti_list_elements(b, edge);
     }
     status = fleeti_check_range(b, edge);
     if (status != FLEET_OK || !edge->affine) return status;
@@ -4334,8 +4699,8 @@ static fleet_status fleeti_bind_tensor_shape(fleeti_build *b, uint32_t tensor, u
     const fleeti_tensor_def *def = &b->g->tensors[tensor];
     const fleeti_bound_grid *writer = &b->grids[def->writer];
     uint32_t count;
-    fleet_status status =
-        fleeti_bind_shape(b, &def->shape, "run-time tensor", def->name, def->site, extent, &count);
+    fleet_status status = fleeti_bind_shape(b, &def->shape, "run-time tensor", def->name, def->site,
+                                            extent, &count, NULL);
     if (status != FLEET_OK) return status;
     if (writer->count == 1 && writer->def->level == FLEET_LEVEL_CU &&
         !fleeti_is_guarded(b, writer->def))
@@ -4446,6 +4811,11 @@ static fleet_status fleeti_bind_range(fleeti_build *b, const fleeti_edge_def *de
                                     "tensor %s",
                                     (int)extent[0], (int)b->events[def->event].extent[0],
                                     b->events[def->event].def->name);
+    if (grid->space.rank)
+        return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, def->site,
+                             "range edge of grid %s: an extent depends on an axis, but a range "
+                             "needs as many tasks for each value of the first axis",
+                             grid->def->name);
     for (uint32_t i = 0; i < 2; i++) {
         fleeti_runtime_map *map = fleeti_add_map(b, i ? def->grid : tensor->writer, kind[i],
                                                  def->tensor - 1u, def->event);
@@ -4634,7 +5004,7 @@ static fleet_status fleeti_find_ranks(fleeti_build *b, const fleeti_bound_grid *
     if (b->ranks == 1 || !grid->count) return FLEET_OK;
     tasks_on[0] = 0;
     memset(&axis, 0, sizeof axis);
-    memset(at, 0, sizeof at);
+    fleeti_first_coordinate(grid, at);
     fleet_status status = fleeti_bind_map(b, &map, grid, "ranks", grid->def->site, &axis);
     for (uint32_t i = 0; i < grid->count && status == FLEET_OK;
          i++, fleeti_next_coordinate(grid, at)) {
@@ -4662,7 +5032,7 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
     const uint32_t parts = grid->tiles ? grid->parts : 1;
     uint32_t placed_on[FLEET_MAX_PEERS], tasks_on[FLEET_MAX_PEERS], k, worker, first, nth;
     memset(axis, 0, sizeof axis);
-    memset(at, 0, sizeof at);
+    fleeti_first_coordinate(grid, at);
     memset(placed_on, 0, sizeof placed_on);
     fleet_status status = fleeti_check_place(b, grid, axis);
     if (status == FLEET_OK)
@@ -4871,7 +5241,7 @@ static void fleeti_analyse_sinks(fleeti_build *b, fleeti_element *step, int arri
     uint32_t worker;
     for (uint32_t i = 0; i < b->n_grids; i++) {
         const fleeti_bound_grid *grid = &b->grids[i];
-        memset(at, 0, sizeof at);
+        fleeti_first_coordinate(grid, at);
         for (uint32_t j = 0; j < grid->count; j++, fleeti_next_coordinate(grid, at)) {
             if (!fleeti_arrives_by_maps(b, grid) && !fleeti_is_sink(b, grid, at)) continue;
             if (arrive) {
@@ -4962,7 +5332,7 @@ static fleet_status fleeti_pass_analyse(fleeti_build *b)
     fleeti_analyse_maps(b);
     for (uint32_t i = 0; i < b->n_grids; i++) {
         const fleeti_bound_grid *grid = &b->grids[i];
-        memset(at, 0, sizeof at);
+        fleeti_first_coordinate(grid, at);
         for (uint32_t j = 0; j < grid->count; j++, fleeti_next_coordinate(grid, at))
             if (fleeti_analyse_task(b, grid, grid->first + j, at) != FLEET_OK)
                 return b->g->build_status;
@@ -4980,7 +5350,7 @@ static fleet_status fleeti_pass_analyse(fleeti_build *b)
     if (!b->arrivals) return fleeti_no_memory(b);
     for (uint32_t i = 0; i < b->n_grids; i++) {
         const fleeti_bound_grid *grid = &b->grids[i];
-        memset(at, 0, sizeof at);
+        fleeti_first_coordinate(grid, at);
         if (!grid->n_outs) continue;
         for (uint32_t j = 0; j < grid->count; j++, fleeti_next_coordinate(grid, at))
             fleeti_add_task_arrivals(b, grid, grid->first + j, at);
@@ -5396,7 +5766,7 @@ static uint32_t fleeti_edge_coverage(const fleeti_build *b, const fleeti_edge *e
     int32_t at[FLEET_MAX_RANK];
     uint32_t min = FLEETI_NONE;
     *together = 0;
-    memset(at, 0, sizeof at);
+    fleeti_first_coordinate(grid, at);
     for (uint32_t i = 0; i < grid->count; i++, fleeti_next_coordinate(grid, at)) {
         fleeti_reach r = fleeti_reach_of(edge, grid->rank, at);
         if (r.box.runs * r.box.length < min) min = r.box.runs * r.box.length;
@@ -5418,7 +5788,7 @@ static int fleeti_always_reaches(const fleeti_build *b, fleeti_facts *facts, uin
     int32_t at[FLEET_MAX_RANK];
     if (*answer) return *answer == FLEETI_REACHES;
     *answer = FLEETI_REACHES;
-    memset(at, 0, sizeof at);
+    fleeti_first_coordinate(grid, at);
     for (uint32_t i = 0; i < grid->count && *answer == FLEETI_REACHES;
          i++, fleeti_next_coordinate(grid, at)) {
         const fleeti_reach r = fleeti_reach_of(edge, grid->rank, at);
@@ -5737,7 +6107,8 @@ static int fleeti_vanishes(const fleeti_build *b, uint32_t g, uint32_t symbol, i
         const fleet_dim *d = &def->shape.extent[k];
         if (d->symbol == symbol && d->mul > 0 && d->add < d->div && (!only || d->mul >= d->div))
             vanishes = 1;
-        if (only && d->symbol && (d->symbol != symbol || d->add)) return 0;
+        if (only && ((d->symbol && (d->symbol != symbol || d->add)) || fleeti_dim_axes(d)))
+            return 0;
     }
     return vanishes && (!only || !def->slices_given || !def->slices.symbol);
 }
@@ -5999,7 +6370,7 @@ static fleet_status fleeti_record_grid(fleeti_build *b, const fleeti_bound_grid 
     int32_t at[FLEET_MAX_RANK];
     memset(&waits_before, 0, sizeof waits_before);
     memset(notifies_before, 0, sizeof notifies_before);
-    memset(at, 0, sizeof at);
+    fleeti_first_coordinate(grid, at);
     for (uint32_t i = 0; i < grid->count; i++, fleeti_next_coordinate(grid, at)) {
         uint32_t id = grid->first + i;
         fleeti_span *list = &b->shard_notifies[grid->first_shard + (uint64_t)i * grid->shards];
@@ -6080,6 +6451,7 @@ static void fleeti_lay_out_block(fleet_plan *head)
     head->maps = fleeti_section(&bytes, head->n_maps, sizeof(fleeti_runtime_map));
     head->tensors = fleeti_section(&bytes, head->n_tensors, sizeof(fleeti_tensor_info));
     head->forwards = fleeti_section(&bytes, head->n_forwards, sizeof(fleeti_forward));
+    head->spaces = fleeti_section(&bytes, head->n_space_words, sizeof(uint32_t));
     head->names = fleeti_section(&bytes, 0, 1);
 }
 
@@ -6093,6 +6465,14 @@ static uint64_t fleeti_name_bytes(const fleeti_build *b)
         bytes += strlen(b->g->tensors[i].name) + 1;
     for (uint32_t i = 0; i < b->n_grids; i++) bytes += strlen(b->grids[i].def->name) + 1;
     return bytes;
+}
+
+/* The words that the levels of a space take. */
+static uint64_t fleeti_space_words(const fleeti_space *space)
+{
+    uint64_t words = 0;
+    for (uint32_t k = 0; k < space->rank; k++) words += space->prefixes[k] + 1ull;
+    return words;
 }
 
 /* Allocates the block and fills in its header; null if there is no memory. */
@@ -6144,6 +6524,12 @@ static fleet_plan *fleeti_new_block(const fleeti_build *b)
     for (uint32_t i = 0; i < head.n_symbols; i++)
         head.bound[i] =
             (int32_t)(b->symbol[i] > FLEETI_MAX_INDEX ? FLEETI_MAX_INDEX : b->symbol[i]);
+    uint64_t space_words = 0;
+    for (uint32_t i = 0; i < b->n_grids; i++) space_words += fleeti_space_words(&b->grids[i].space);
+    for (uint32_t i = 0; i < b->n_events; i++)
+        space_words += fleeti_space_words(&b->events[i].space);
+    if (space_words > FLEETI_MAX_INDEX) return NULL;
+    head.n_space_words = (uint32_t)space_words;
     head.n_maps = b->n_maps;
     head.n_tensors = FLEETI_LEN(b->g->tensors);
     fleeti_lay_out_block(&head);
@@ -6191,6 +6577,7 @@ static void fleeti_emit_grid(const fleeti_build *b, uint32_t index, fleet_task *
     uint32_t flags = fleeti_flags_of(fleeti_symbols_of_shape(b, grid->def), b->cuts, grid->n_maps,
                                      b->settled && b->settled[index]) |
                      (b->early && !fleeti_is_in_order(grid) ? FLEETI_EARLY : 0);
+    fleeti_first_coordinate(grid, desc.at);
     for (uint32_t i = 0; i < grid->count; i++, fleeti_next_coordinate(grid, desc.at)) {
         const fleeti_span *notifies =
             &b->shard_notifies[grid->first_shard + (uint64_t)i * grid->shards];
@@ -6353,10 +6740,23 @@ static void fleeti_emit_map(const fleeti_build *b, fleet_plan *plan, uint32_t i)
     map->target = (uint32_t)fleeti_mapped_arrivals(event);
 }
 
+/* Appends the levels of a space at word *at of their section. Returns 1 + their first word; 0: the
+   extents are constant. */
+static uint32_t fleeti_emit_space(fleet_plan *plan, const fleeti_space *space, uint32_t *at)
+{
+    uint32_t *to = (uint32_t *)fleeti_at(plan, plan->spaces);
+    const uint32_t first = *at;
+    for (uint32_t k = 0; k < space->rank; k++) {
+        memcpy(to + *at, space->level[k], (space->prefixes[k] + 1u) * sizeof *to);
+        *at += space->prefixes[k] + 1u;
+    }
+    return space->rank ? 1 + first : 0;
+}
+
 /* Writes an extent as launches evaluate it. One that depends only on symbols that were bound at build becomes a
    constant, because their values may exceed the 31 bits of a launch's symbols. Copies field by field, to keep padding
    bytes out of the block. */
-static void fleeti_emit_dim(const fleeti_build *b, fleet_dim *to, fleet_dim d)
+static void fleeti_emit_dim(const fleeti_build *b, fleeti_extent *to, fleet_dim d)
 {
     if (!d.symbol || !b->at_launch[d.symbol - 1u]) d = fleet_dim_of(fleeti_evaluate(b, d));
     to->add = d.add;
@@ -6372,6 +6772,11 @@ static void fleeti_emit_tables(const fleeti_build *b, fleet_plan *plan)
     uint32_t *targets = (uint32_t *)fleeti_at(plan, plan->targets);
     fleeti_symbol *symbols = (fleeti_symbol *)fleeti_at(plan, plan->symbols);
     uint64_t name = plan->names;
+    uint32_t space = 0;
+    for (uint32_t i = 0; i < b->n_grids; i++)
+        grids[i].space = fleeti_emit_space(plan, &b->grids[i].space, &space);
+    for (uint32_t i = 0; i < b->n_events; i++)
+        events[i].space = fleeti_emit_space(plan, &b->events[i].space, &space);
     for (uint32_t i = 0; i < b->n_events; i++) {
         const fleeti_bound_event *from = &b->events[i];
         fleeti_event *event = &events[i];
@@ -6431,7 +6836,10 @@ static void fleeti_emit_tables(const fleeti_build *b, fleet_plan *plan)
         fleeti_guard *guard = (fleeti_guard *)fleeti_at(plan, plan->guards) + i;
         for (uint32_t k = 0; k < FLEET_MAX_RANK; k++)
             fleeti_emit_dim(b, &guard->extent[k],
-                            k < def->shape.rank ? def->shape.extent[k] : fleet_dim_of(1));
+                            k >= def->shape.rank ? fleet_dim_of(1)
+                            : fleeti_dim_axes(&def->shape.extent[k])
+                                ? fleet_dim_of(b->grids[i].extent[k])
+                                : def->shape.extent[k]);
         fleeti_emit_dim(b, &guard->slices,
                         def->slices_given ? def->slices : fleet_dim_of(b->grids[i].slices));
     }
@@ -6484,7 +6892,7 @@ static fleet_status fleeti_count_consumers(fleeti_build *b)
     memset(&none, 0, sizeof none);
     for (uint32_t i = 0; i < b->n_grids; i++) {
         const fleeti_bound_grid *grid = &b->grids[i];
-        memset(at, 0, sizeof at);
+        fleeti_first_coordinate(grid, at);
         for (uint32_t j = 0; !fleeti_is_in_order(grid) && j < grid->count;
              j++, fleeti_next_coordinate(grid, at)) {
             uint64_t n = fleeti_list_consumer(b, grid, at, NULL, NULL, none), copies = grid->parts;
@@ -6769,13 +7177,13 @@ static void fleeti_visit_node(const fleeti_build *b, fleeti_dry_run *run, uint32
     uint32_t g = fleeti_node_grid(b, run, node);
     const fleeti_bound_grid *grid = &b->grids[g];
     int32_t at[FLEET_MAX_RANK];
-    memset(at, 0, sizeof at);
     /* Run-time maps may reach all elements of their event: the first one stands for them. */
     for (uint32_t i = grid->first_map; i < grid->first_map + grid->n_maps; i++)
         if (fleeti_map_is_live(b, &b->maps[i]) &&
             (fleeti_map_has(&b->maps[i], FLEETI_ARRIVES) != 0) == (out != 0))
             visit(b, run, node, b->maps[i].first_element);
-    fleeti_unravel((node - run->first_node[g]) / grid->parts, grid->extent, grid->rank, at);
+    fleeti_point_of(&grid->space, grid->extent, grid->rank,
+                    (node - run->first_node[g]) / grid->parts, at);
     for (uint32_t i = 0; i < (out ? grid->n_outs : grid->n_ins); i++) {
         const fleeti_edge *edge = out ? &b->outs[grid->first_out + i] : &b->ins[grid->first_in + i];
         const fleeti_bound_event *event = &b->events[edge->event];
@@ -7055,12 +7463,57 @@ static int fleeti_are_zero(const uint32_t *word, uint32_t n)
     return n == 0;
 }
 
-static int fleeti_extents_fit(const int32_t *extent, uint32_t rank, uint32_t count)
+/* The space of a grid or an event in a plan. */
+static fleeti_space fleeti_space_of(const fleet_plan *plan, uint32_t space, uint32_t rank)
+{
+    const uint32_t *level = fleeti_plan_spaces(plan) + space - 1u;
+    fleeti_space s;
+    memset(&s, 0, sizeof s);
+    if (!space) return s;
+    s.rank = rank;
+    for (uint32_t k = 0, prefixes = 1; k < rank; k++) {
+        s.level[k] = level;
+        s.prefixes[k] = prefixes;
+        level += prefixes + 1u;
+        prefixes = level[-1];
+    }
+    return s;
+}
+
+/* Whether levels are those of a space with these extents and so many points, and follow the ones
+   before, which end at word *end. */
+static int fleeti_space_fits(const fleet_plan *plan, uint32_t space, const int32_t *extent,
+                             uint32_t rank, uint32_t count, uint32_t *end)
+{
+    const uint32_t *words = fleeti_plan_spaces(plan);
+    uint32_t prefixes = 1;
+    if (space != 1 + *end) return 0;
+    for (uint32_t k = 0; k < rank; k++) {
+        uint32_t most = 0;
+        if (plan->n_space_words - *end <= prefixes) return 0;
+        const uint32_t *level = words + *end;
+        if (level[0]) return 0;
+        for (uint32_t i = 0; i < prefixes; i++) {
+            if (level[i + 1] < level[i]) return 0;
+            if (level[i + 1] - level[i] > most) most = level[i + 1] - level[i];
+        }
+        if (most != (uint32_t)extent[k]) return 0;
+        *end += prefixes + 1u;
+        prefixes = level[prefixes];
+        if (prefixes > FLEETI_MAX_INDEX) return 0;
+    }
+    return prefixes == count;
+}
+
+/* The same for all spaces. */
+static int fleeti_extents_fit(const fleet_plan *plan, uint32_t space, const int32_t *extent,
+                              uint32_t rank, uint32_t count, uint32_t *end)
 {
     uint64_t points = 1;
     if (rank > FLEET_MAX_RANK) return 0;
     for (uint32_t k = 0; k < rank; k++)
         if (extent[k] < 0) return 0;
+    if (space) return rank && fleeti_space_fits(plan, space, extent, rank, count, end);
     for (uint32_t k = 0; k < rank; k++) {
         points *= (uint64_t)extent[k];
         if (points > FLEETI_MAX_INDEX) return 0;
@@ -7077,8 +7530,9 @@ static uint32_t fleeti_chiplet_queues(const fleet_plan *plan)
 /* A plan under check, and its tables. */
 typedef struct fleeti_check {
     const fleet_plan *plan;
-    uint32_t dynamic; /* 1: its schedule is DYNAMIC */
-    uint32_t cuts;    /* a bit for each symbol that a task cuts */
+    uint32_t dynamic;     /* 1: its schedule is DYNAMIC */
+    uint32_t cuts;        /* a bit for each symbol that a task cuts */
+    uint32_t space_words; /* checked so far */
     const fleeti_queue *queues;
     const fleet_task *tasks;
     const fleeti_wait *waits;
@@ -7146,7 +7600,8 @@ static int fleeti_check_layout(fleeti_check *c)
         plan->n_waits > FLEETI_MAX_INDEX || plan->n_notifies > FLEETI_MAX_INDEX ||
         plan->n_elements > FLEETI_MAX_INDEX || plan->n_consumers > FLEETI_MAX_INDEX ||
         plan->n_maps > FLEETI_MAX_INDEX || !plan->n_events || plan->n_symbols > FLEET_MAX_SYMBOLS ||
-        plan->n_tensors > FLEET_MAX_TENSORS || plan->n_forwards > FLEETI_MAX_INDEX)
+        plan->n_tensors > FLEET_MAX_TENSORS || plan->n_forwards > FLEETI_MAX_INDEX ||
+        plan->n_space_words > FLEETI_MAX_INDEX || plan->pad)
         return 0;
     fleeti_lay_out_block(&head);
     if (memcmp(&head, plan, sizeof head) != 0 || head.names >= plan->bytes) return 0;
@@ -7243,7 +7698,7 @@ static int fleeti_check_symbols(const fleeti_check *c)
 }
 
 /* Whether an extent of launches gives that of its grid, for the largest symbols. Sets *guarded if it has a symbol. */
-static int fleeti_check_dim_of(const fleeti_check *c, const fleet_dim *d, int64_t extent,
+static int fleeti_check_dim_of(const fleeti_check *c, const fleeti_extent *d, int64_t extent,
                                uint32_t *guarded)
 {
     if (d->div <= 0 || d->mul < 0 || fleeti_is_huge(d->div) || fleeti_is_huge(d->add) ||
@@ -7288,7 +7743,7 @@ static int fleeti_check_setters(fleeti_check *c)
     return writes == plan->rebinds && !(c->cuts & ~writes);
 }
 
-static int fleeti_check_grids(const fleeti_check *c)
+static int fleeti_check_grids(fleeti_check *c)
 {
     const fleet_plan *plan = c->plan;
     uint32_t tasks = 0, maps = 0, waves = 0, fits = 1;
@@ -7302,9 +7757,10 @@ static int fleeti_check_grids(const fleeti_check *c)
             (grid->tiles &&
              (grid->level < FLEET_LEVEL_CHIPLET || grid->slices > FLEETI_MAX_PARTS)) ||
             grid->first_id != tasks || grid->count > plan->n_tasks - tasks ||
-            !fleeti_extents_fit(grid->extent, grid->rank, grid->count) || grid->runs_ahead > 1 ||
-            grid->chosen > FLEETI_CHOSEN_AVOIDS_DEADLOCK || grid->first_map != maps ||
-            grid->n_maps > plan->n_maps - maps ||
+            !fleeti_extents_fit(plan, grid->space, grid->extent, grid->rank, grid->count,
+                                &c->space_words) ||
+            grid->runs_ahead > 1 || grid->chosen > FLEETI_CHOSEN_AVOIDS_DEADLOCK ||
+            grid->first_map != maps || grid->n_maps > plan->n_maps - maps ||
             (grid->schedule != plan->schedule &&
              (!c->dynamic || grid->schedule != FLEET_SCHEDULE_STATIC)))
             return 0;
@@ -7351,7 +7807,9 @@ static int fleeti_check_events(fleeti_check *c)
             (event->words && (plan->ranks == 1 || event->words != (FLEETI_SYSTEM | system))))
             return 0;
         if (event->words) system += words;
-        if (!fleeti_extents_fit(event->extent, event->rank, event->elements)) return 0;
+        if (!fleeti_extents_fit(plan, event->space, event->extent, event->rank, event->elements,
+                                &c->space_words))
+            return 0;
         if (in_host) {
             if ((event->counter & ~FLEETI_SYSTEM) != system) return 0;
             system += words;
@@ -7550,8 +8008,8 @@ static int fleeti_ranges_fit(const fleeti_runtime_map *m, const fleeti_grid *own
                              const fleeti_grid *grid)
 {
     (void)own;
-    return m->values == m->elements + 1 && grid->rank >= 1 && grid->count && !m->none &&
-           m->bound == (uint32_t)grid->extent[0] && m->inner == grid->count / m->bound;
+    return m->values == m->elements + 1 && grid->rank >= 1 && grid->count && !grid->space &&
+           !m->none && m->bound == (uint32_t)grid->extent[0] && m->inner == grid->count / m->bound;
 }
 
 typedef int (*fleeti_fits_fn)(const fleeti_runtime_map *m, const fleeti_grid *own,
@@ -7629,7 +8087,6 @@ static int fleeti_check_step_end(const fleeti_check *c, const fleet_task *task)
 static int fleeti_check_task(const fleeti_check *c, const fleet_task *task, uint64_t *order)
 {
     const fleet_plan *plan = c->plan;
-    uint32_t id = 0;
     if (task->grid >= plan->n_grids) return 0;
     const fleeti_grid *grid = &c->grids[task->grid];
     if (task->tile != grid->tile || task->args != grid->args || task->slice >= grid->slices ||
@@ -7639,11 +8096,11 @@ static int fleeti_check_task(const fleeti_check *c, const fleet_task *task, uint
         grid->level < FLEET_LEVEL_CHIPLET ? grid->level : (uint32_t)FLEET_LEVEL_CHIPLET;
     if (grid->tiles) level = FLEETI_LEVEL_PART;
     if (task->level != level || (grid->tiles && task->batch >= grid->tiles)) return 0;
-    for (uint32_t k = 0; k < FLEET_MAX_RANK; k++) {
-        if (task->at[k] < 0 || task->at[k] >= (k < grid->rank ? grid->extent[k] : 1)) return 0;
-        if (k < grid->rank) id = id * (uint32_t)grid->extent[k] + (uint32_t)task->at[k];
-    }
-    if (task->id != grid->first_id + id || id >= grid->count) return 0;
+    for (uint32_t k = grid->rank; k < FLEET_MAX_RANK; k++)
+        if (task->at[k]) return 0;
+    const fleeti_space space = fleeti_space_of(plan, grid->space, grid->rank);
+    const uint32_t id = fleeti_index_of(&space, grid->extent, grid->rank, task->at);
+    if (id >= grid->count || task->id != grid->first_id + id) return 0;
     uint32_t flags = fleeti_flags_of(fleeti_check_symbols_of(c, task->grid), c->cuts, grid->n_maps,
                                      grid->settled) |
                      (plan->early && grid->schedule == FLEET_SCHEDULE_DYNAMIC ? FLEETI_EARLY : 0);
@@ -7811,6 +8268,21 @@ static fleet_status fleeti_check_contents(fleeti_check *c)
     return fits ? FLEET_OK : FLEET_ERROR_IMAGE_INDEX;
 }
 
+/* Whether the shapes of grids are the same functions of the symbols in two buckets, but for the
+   largest extent on an axis that depends on others. */
+static int fleeti_guards_agree(const fleeti_check *c, const fleeti_check *whole)
+{
+    for (uint32_t i = 0; i < c->plan->n_grids; i++) {
+        const fleeti_guard *a = &c->guards[i], *b = &whole->guards[i];
+        if (memcmp(&a->slices, &b->slices, sizeof a->slices) != 0) return 0;
+        for (uint32_t k = 0; k < FLEET_MAX_RANK; k++) {
+            if (memcmp(&a->extent[k], &b->extent[k], sizeof a->extent[k]) == 0) continue;
+            if (!c->grids[i].space || a->extent[k].symbol || b->extent[k].symbol) return 0;
+        }
+    }
+    return 1;
+}
+
 /* Whether the plan of a bucket has the workers and the graph of the whole plan. */
 static int fleeti_check_bucket(const fleeti_check *whole, const fleeti_check *c)
 {
@@ -7826,7 +8298,7 @@ static int fleeti_check_bucket(const fleeti_check *whole, const fleeti_check *c)
         memcmp((const char *)bucket + bucket->names, (const char *)plan + plan->names,
                (size_t)(bucket->bytes - bucket->names)) != 0 ||
         memcmp(bucket->workers, plan->workers, sizeof plan->workers) != 0 ||
-        (plan->guarded && memcmp(c->guards, whole->guards, plan->n_grids * sizeof *c->guards) != 0))
+        (plan->guarded && !fleeti_guards_agree(c, whole)))
         return 0;
     for (uint32_t i = 0; i < plan->n_symbols; i++)
         if (c->symbols[i].min != whole->symbols[i].min ||
@@ -7954,14 +8426,11 @@ int64_t fleet_plan_task(const fleet_plan *plan, const char *grid, const int32_t 
     if (!plan || !grid) return -1;
     for (uint32_t i = 0; i < plan->n_grids; i++) {
         const fleeti_grid *info = &fleeti_plan_grids(plan)[i];
-        uint32_t index = 0;
         if (strcmp(fleeti_plan_text(plan, info->name), grid) != 0) continue;
         if (!info->count || (info->rank && !at)) return -1;
-        for (uint32_t k = 0; k < info->rank; k++) {
-            if (at[k] < 0 || at[k] >= info->extent[k]) return -1;
-            index = index * (uint32_t)info->extent[k] + (uint32_t)at[k];
-        }
-        return (int64_t)info->first_id + index;
+        const fleeti_space space = fleeti_space_of(plan, info->space, info->rank);
+        const uint32_t index = fleeti_index_of(&space, info->extent, info->rank, at);
+        return index == FLEETI_NONE ? -1 : (int64_t)info->first_id + index;
     }
     return -1;
 }
@@ -7973,7 +8442,8 @@ size_t fleet_plan_task_name(const fleet_plan *plan, uint32_t id, char *text, siz
     for (uint32_t i = 0; plan && i < plan->n_grids; i++) {
         const fleeti_grid *grid = &fleeti_plan_grids(plan)[i];
         if (id - grid->first_id >= grid->count) continue;
-        fleeti_unravel(id - grid->first_id, grid->extent, grid->rank, at);
+        const fleeti_space space = fleeti_space_of(plan, grid->space, grid->rank);
+        fleeti_point_of(&space, grid->extent, grid->rank, id - grid->first_id, at);
         fleeti_put_point(&out, fleeti_plan_text(plan, grid->name), at, grid->rank, "()");
         return out.length;
     }
@@ -8014,7 +8484,8 @@ size_t fleet_plan_counter_name(const fleet_plan *plan, uint32_t counter, char *t
         fleeti_put(&out, "counter %u", counter);
         return out.length;
     }
-    fleeti_unravel(element, event->extent, event->rank, at);
+    const fleeti_space space = fleeti_space_of(plan, event->space, event->rank);
+    fleeti_point_of(&space, event->extent, event->rank, element, at);
     fleeti_put_point(&out, fleeti_plan_text(plan, event->name), at, event->rank, "[]");
     if (sub) fleeti_put(&out, " (count of one chiplet)");
     return out.length;
@@ -8163,7 +8634,7 @@ static void fleeti_report_grids(const fleet_plan *plan, fleeti_text *out)
                    level[grid->level & 3u], grid->count, grid->slices, grid->tile);
         for (uint32_t k = 0; k < grid->rank; k++)
             fleeti_put(out, k ? " x %d" : "%d", (int)grid->extent[k]);
-        fleeti_put(out, grid->rank ? "\n" : "1\n");
+        fleeti_put(out, grid->space ? " at most\n" : grid->rank ? "\n" : "1\n");
     }
 }
 

@@ -2219,7 +2219,7 @@ FLEET_DEVICE uint32_t fleeti_finishes(const fleeti_worker *w, uint32_t worker)
 
 /* ---- symbols that the run sets ---- */
 
-FLEET_HOST_DEVICE int32_t fleeti_extent_of(fleet_dim d, int32_t value)
+FLEET_HOST_DEVICE int32_t fleeti_extent_of(fleeti_extent d, int32_t value)
 {
     int64_t v = d.add + (d.symbol ? d.mul * value : 0);
     return v < 0 ? 0 : (int32_t)(v / d.div);
@@ -2240,7 +2240,7 @@ FLEET_DEVICE void fleeti_set_symbol_now(const fleet_ctx *ctx, uint32_t symbol, i
     FLEETI_ROLLED
     for (uint32_t i = ctx->thread; i < plan->n_grids * (FLEET_MAX_RANK + 1); i += ctx->threads) {
         const uint32_t g = i / (FLEET_MAX_RANK + 1), k = i % (FLEET_MAX_RANK + 1);
-        const fleet_dim *d = k < FLEET_MAX_RANK ? &guards[g].extent[k] : &guards[g].slices;
+        const fleeti_extent *d = k < FLEET_MAX_RANK ? &guards[g].extent[k] : &guards[g].slices;
         if (d->symbol == symbol + 1)
             fleet_store_relaxed_device((uint32_t *)(void *)&shapes[FLEETI_SHAPE * g + k],
                                        (uint32_t)fleeti_extent_of(*d, value));
@@ -4790,7 +4790,7 @@ FLEET_DEVICE void fleeti_set_shapes(fleeti_state *state, const fleet_plan *plan)
                                    (uint32_t)state->config.symbol_values[i]);
     for (uint32_t g = fleet_thread_id(); guarded && g < plan->n_grids; g += fleet_thread_count())
         for (uint32_t k = 0; k <= FLEET_MAX_RANK; k++) {
-            const fleet_dim d = k < FLEET_MAX_RANK ? guards[g].extent[k] : guards[g].slices;
+            const fleeti_extent d = k < FLEET_MAX_RANK ? guards[g].extent[k] : guards[g].slices;
             fleet_store_relaxed_device(
                 (uint32_t *)(void *)state->config.shapes + FLEETI_SHAPE * g + k,
                 (uint32_t)fleeti_extent_of(d, d.symbol ? state->config.symbol_values[d.symbol - 1]

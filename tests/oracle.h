@@ -486,9 +486,65 @@ static inline uint32_t oracle_bucket_for(const spec *sp, const spec_values *all,
     return i;
 }
 
+/* An extent that may depend on the coordinates before it. */
+static inline int oracle_depends(const fleet_dim *d)
+{
+    uint32_t k, depends = 0;
+    for (k = 0; k < FLEET_MAX_RANK; k++) depends |= d->per[k] != 0;
+    return depends != 0;
+}
+static inline int64_t oracle_extent(const fleet_dim *d, const spec_values *v, const int32_t *at)
+{
+    fleet_dim here = *d;
+    uint32_t k;
+    for (k = 0; k < FLEET_MAX_RANK; k++)
+        if (d->per[k]) here.add += d->per[k] * at[k];
+    return oracle_dim(here, v);
+}
+
+/* The points of a shape, one after another. */
+typedef struct oracle_points {
+    int32_t (*at)[FLEET_MAX_RANK]; /* the first `room` of them */
+    int32_t most[FLEET_MAX_RANK];  /* extents */
+    uint32_t room, count, negative;
+} oracle_points;
+static inline void oracle_visit(oracle_points *p, const fleet_dim *extent, uint32_t rank,
+                                uint32_t k, const spec_values *v, int32_t *at)
+{
+    int64_t n;
+    if (k == rank) {
+        if (p->count < p->room) memcpy(p->at[p->count], at, FLEET_MAX_RANK * sizeof *at);
+        p->count++;
+        return;
+    }
+    n = oracle_extent(&extent[k], v, at);
+    if (n < 0) p->negative = 1;
+    if (n > p->most[k]) p->most[k] = (int32_t)n;
+    for (at[k] = 0; at[k] < n && p->count < 100000; at[k]++)
+        oracle_visit(p, extent, rank, k + 1, v, at);
+    at[k] = 0;
+}
+static inline oracle_points oracle_points_of(const fleet_dim *extent, uint32_t rank,
+                                             const spec_values *v, int32_t (*to)[FLEET_MAX_RANK],
+                                             uint32_t room)
+{
+    int32_t at[FLEET_MAX_RANK];
+    oracle_points p;
+    uint32_t k;
+    memset(at, 0, sizeof at);
+    memset(&p, 0, sizeof p);
+    p.at = to, p.room = room;
+    oracle_visit(&p, extent, rank, 0, v, at);
+    for (k = 0; k < rank; k++) /* one that has no points, too */
+        if (!oracle_depends(&extent[k])) p.most[k] = (int32_t)oracle_dim(extent[k], v);
+    return p;
+}
+
 /* The shapes of a graph for values of its symbols. */
 typedef struct view {
     spec_values values;
+    int32_t at[SPEC_TASKS][FLEET_MAX_RANK], element_at[SPEC_ELEMENTS][FLEET_MAX_RANK];
+    uint32_t negative; /* 1: some extent is */
     int32_t extent[SPEC_GRIDS][FLEET_MAX_RANK], event_extent[SPEC_EVENTS][FLEET_MAX_RANK];
     uint32_t first[SPEC_GRIDS + 1], count[SPEC_GRIDS], slices[SPEC_GRIDS], tiles[SPEC_GRIDS];
     uint32_t first_element[SPEC_EVENTS], elements[SPEC_EVENTS];
@@ -498,13 +554,17 @@ typedef struct view {
 static inline view oracle_view(const spec *sp, const spec_values *values)
 {
     view v;
-    uint32_t i, k;
+    uint32_t i;
     memset(&v, 0, sizeof v);
     v.values = *values;
     for (i = 0; i < sp->n_grids; i++) {
         const spec_grid *g = &sp->grids[i];
-        for (k = 0; k < g->rank; k++) v.extent[i][k] = (int32_t)oracle_dim(g->extent[k], values);
-        v.count[i] = (uint32_t)ref_points(v.extent[i], (int)g->rank);
+        const uint32_t room = v.n_tasks < SPEC_TASKS ? SPEC_TASKS - v.n_tasks : 0;
+        const oracle_points p =
+            oracle_points_of(g->extent, g->rank, values, v.at + (room ? v.n_tasks : 0), room);
+        memcpy(v.extent[i], p.most, sizeof p.most);
+        v.negative |= p.negative;
+        v.count[i] = p.count;
         v.first[i] = v.n_tasks;
         v.n_tasks += v.count[i];
         v.slices[i] = g->has_slices ? (uint32_t)oracle_dim(g->slices, values) : 0;
@@ -513,9 +573,12 @@ static inline view oracle_view(const spec *sp, const spec_values *values)
     v.first[i] = v.n_tasks;
     for (i = 0; i < sp->n_events; i++) {
         const spec_event *e = &sp->events[i];
-        for (k = 0; k < e->rank; k++)
-            v.event_extent[i][k] = (int32_t)oracle_dim(e->extent[k], values);
-        v.elements[i] = (uint32_t)ref_points(v.event_extent[i], (int)e->rank);
+        const uint32_t room = v.n_elements < SPEC_ELEMENTS ? SPEC_ELEMENTS - v.n_elements : 0;
+        const oracle_points p = oracle_points_of(e->extent, e->rank, values,
+                                                 v.element_at + (room ? v.n_elements : 0), room);
+        memcpy(v.event_extent[i], p.most, sizeof p.most);
+        v.negative |= p.negative;
+        v.elements[i] = p.count;
         v.first_element[i] = v.n_elements;
         v.n_elements += v.elements[i];
     }
@@ -586,15 +649,85 @@ static inline int oracle_names_nothing(const fleet_map *map, uint32_t rank, cons
     return named && !empty;
 }
 
+/* The elements that a task reaches in an event some of whose extents depend on axes: of the prefix that `to` is on axes
+   before k. A value outside is an error, but where the extent depends on an axis that has every value: those of them
+   count for which there is such an element, and there must be one. */
+typedef struct oracle_way {
+    const fleet_map *map;
+    const spec_event *event;
+    const view *v;
+    const int32_t *at;
+    uint32_t rank, first, n, outside, excused, found;
+    uint8_t reached[SPEC_ELEMENTS];
+} oracle_way;
+static inline void oracle_go(oracle_way *w, uint32_t k, int32_t *to)
+{
+    const fleet_dim *d = &w->event->extent[k];
+    const fleet_axis_map *a = &w->map->axis[k];
+    int64_t extent, value, first = 0, end;
+    uint32_t i, j, by_every = 0;
+    if (k == w->event->rank) {
+        for (i = 0; i < w->n; i++)
+            if (!memcmp(w->v->element_at[w->first + i], to, w->event->rank * sizeof *to))
+                w->reached[i] = 1, w->found = 1;
+        return;
+    }
+    extent = end = oracle_extent(d, &w->v->values, to);
+    for (j = 0; j < k; j++) by_every |= d->per[j] && w->map->axis[j].every;
+    if (!a->every) {
+        end = ref_floor(ref_axis_units(a, (int)w->rank, w->at, &first) - 1, a->div) + 1;
+        first = ref_floor(first, a->div);
+    }
+    for (value = first; value < end; value++) {
+        if (value >= 0 && value < extent) {
+            to[k] = (int32_t)value;
+            oracle_go(w, k + 1, to);
+        } else if (by_every) {
+            w->excused = 1;
+        } else {
+            w->outside = 1;
+        }
+    }
+    to[k] = 0;
+}
+static inline void oracle_reach_some(const spec *sp, const spec_edge *e, const view *v,
+                                     const fleet_map *map, const int32_t *at, uint32_t task,
+                                     order *o)
+{
+    static oracle_way w;
+    int32_t to[FLEET_MAX_RANK];
+    uint32_t k;
+    memset(&w, 0, sizeof w);
+    memset(to, 0, sizeof to);
+    w.map = map, w.event = &sp->events[e->event], w.v = v, w.at = at;
+    w.rank = sp->grids[e->grid].rank;
+    w.first = v->first_element[e->event], w.n = v->elements[e->event];
+    for (k = 0; k < map->rank; k++)
+        if (ref_axis_is_empty(&map->axis[k], (int)w.rank, at)) return;
+    oracle_go(&w, 0, to);
+    o->outside_range |= w.outside || (w.excused && !w.found);
+    for (k = 0; k < w.n; k++) {
+        if (!w.reached[k]) continue;
+        set_put(e->out ? o->out[task] : o->in[task], w.first + k);
+        o->notifies[w.first + k] += e->out;
+        o->waited[w.first + k] |= !e->out;
+    }
+}
+
 static inline void oracle_reach(const spec *sp, const spec_edge *e, const view *v,
                                 const oracle_step *now, uint32_t i, order *o)
 {
     const uint32_t task = v->first[e->grid] + i, rank = sp->grids[e->grid].rank;
     const uint32_t first = v->first_element[e->event], n = v->elements[e->event];
     const fleet_map map = oracle_map(e->map, &v->values);
-    int32_t at[FLEET_MAX_RANK];
-    uint32_t k;
-    ref_unravel(i, v->extent[e->grid], (int)rank, at);
+    const int32_t *at = v->at[task];
+    uint32_t k, depends = 0;
+    for (k = 0; k < sp->events[e->event].rank; k++)
+        depends |= (uint32_t)oracle_depends(&sp->events[e->event].extent[k]);
+    if (depends) {
+        oracle_reach_some(sp, e, v, &map, at, task, o);
+        return;
+    }
     if (e->tensor) {
         const int32_t *values = now ? now->values[e->tensor - 1] : NULL;
         const spec_tensor *d = &sp->tensors[e->tensor - 1];
@@ -639,10 +772,10 @@ static inline void oracle_order(const spec *sp, const view *v, const view *asked
                         v->first_element[i] + k);
     for (i = 0; i < sp->n_grids; i++)
         for (j = 0; j < v->count[i]; j++) {
-            int32_t at[FLEET_MAX_RANK];
-            ref_unravel(j, v->extent[i], (int)sp->grids[i].rank, at);
+            const int32_t *at = v->at[v->first[i] + j];
             for (k = 0; k < sp->grids[i].rank; k++)
-                if (at[k] >= asked->extent[i][k]) o->exists[v->first[i] + j] = 0;
+                if (!oracle_depends(&sp->grids[i].extent[k]) && at[k] >= asked->extent[i][k])
+                    o->exists[v->first[i] + j] = 0;
         }
 }
 
@@ -680,6 +813,13 @@ static inline uint64_t oracle_reasons(const spec *sp, const view *v, order *o, u
     uint64_t must = 0;
     uint32_t e, i, k, c, p;
     oracle_order(sp, v, v, NULL, o);
+    if (v->negative) must |= REASON(FLEET_ERROR_ARGUMENT);
+    for (i = 0; i < sp->n_grids; i++)
+        for (k = 0; k < sp->grids[i].rank; k++) {
+            const fleet_dim *d = &sp->grids[i].extent[k];
+            if (oracle_depends(d) && d->symbol && !sp->symbols[d->symbol - 1].at_build)
+                must |= REASON(FLEET_ERROR_UNSUPPORTED);
+        }
     if (o->outside_range) must |= REASON(FLEET_ERROR_MAP_RANGE);
     for (e = 0; e < sp->n_events; e++) {
         int excused = sp->events[e].by_tensor != 0; /* a producer without tasks */
@@ -784,10 +924,9 @@ static inline uint32_t plain_parts(const plain_rig *r, const view *v, uint32_t g
         chiplet = slice % r->s.topology.chiplets;
     } else if (g->is_placed) {
         const fleet_axis_map *a = &g->place.axis[0];
-        int32_t at[FLEET_MAX_RANK];
+        const int32_t *at = v->at[v->first[grid] + i];
         int64_t value = a->offset;
         uint32_t k;
-        ref_unravel(i, v->extent[grid], (int)g->rank, at);
         for (k = 0; k < g->rank; k++) value += a->stride[k] * at[k];
         chiplet = (uint32_t)ref_floor(value, a->div);
     }
@@ -798,9 +937,8 @@ static inline uint32_t plain_parts(const plain_rig *r, const view *v, uint32_t g
 static inline uint32_t plain_cell_of(const plain_rig *r, const view *v, uint32_t grid, uint32_t i)
 {
     const uint32_t rank = r->sp->grids[grid].rank;
-    int32_t at[FLEET_MAX_RANK];
+    const int32_t *at = v->at[v->first[grid] + i];
     uint32_t k, index = 0;
-    ref_unravel(i, v->extent[grid], (int)rank, at);
     for (k = 0; k < rank; k++)
         index = index * (uint32_t)r->largest.extent[grid][k] + (uint32_t)at[k];
     return r->first_cell[grid] +

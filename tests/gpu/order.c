@@ -152,11 +152,11 @@ FLEET_TILE(potrf, order) /* (k): factors the tile on the diagonal */
     }
     return FLEET_OK;
 }
-FLEET_TILE(trsm, order) /* (k, i): a tile below it */
+FLEET_TILE(trsm, order) /* (i, k), k < i: a tile below it */
 {
-    const int32_t *diagonal = tile_of(args->a, at[0], at[0]);
-    int32_t *a = tile_of(args->a, at[1], at[0]), r, c;
-    for (c = 0; c < SIDE && at[1] > at[0] && ctx.thread == 0; c++) {
+    const int32_t *diagonal = tile_of(args->a, at[1], at[1]);
+    int32_t *a = tile_of(args->a, at[0], at[1]), r, c;
+    for (c = 0; c < SIDE && ctx.thread == 0; c++) {
         const int32_t *row = diagonal + c * STRIDE;
         if (!row[c]) return FLEET_ERROR_TILE;
         for (r = 0; r < SIDE; r++)
@@ -172,15 +172,9 @@ FLEET_DEVICE void subtract_product(int32_t *matrix, int32_t k, int32_t i, int32_
     for (r = 0; r < SIDE; r++)
         for (c = 0; c < SIDE; c++) a[r * STRIDE + c] -= dot(x + r * STRIDE, y + c * STRIDE, SIDE);
 }
-FLEET_TILE(syrk, order) /* (k, i): a tile on the diagonal after it */
+FLEET_TILE(update, order) /* (i, j, k), k < j <= i: a tile of what is left after it */
 {
-    if (at[1] > at[0] && ctx.thread == 0) subtract_product(args->a, at[0], at[1], at[1]);
-    return FLEET_OK;
-}
-FLEET_TILE(gemm, order) /* (k, i, j): the others */
-{
-    if (at[1] > at[2] && at[2] > at[0] && ctx.thread == 0)
-        subtract_product(args->a, at[0], at[1], at[2]);
+    if (ctx.thread == 0) subtract_product(args->a, at[2], at[0], at[1]);
     return FLEET_OK;
 }
 FLEET_TILE(store, order) /* (i, j): c = the lower triangle of a */
@@ -209,7 +203,7 @@ FLEET_TILE(stage, order) /* (item) */
 
 #define AFTER_TILES(TILE, P) TILE(P, fill) TILE(P, sum) TILE(P, total)
 #define CLIPPED_TILES(TILE, P) TILE(P, stencil) TILE(P, align) TILE(P, leaf) TILE(P, node)
-#define STEP_TILES(TILE, P) TILE(P, potrf) TILE(P, trsm) TILE(P, syrk) TILE(P, gemm)
+#define STEP_TILES(TILE, P) TILE(P, potrf) TILE(P, trsm) TILE(P, update)
 #define OTHER_TILES(TILE, P) TILE(P, load) TILE(P, store) TILE(P, stage)
 #define ORDER_TILES(TILE, P)                                                                       \
     AFTER_TILES(TILE, P) CLIPPED_TILES(TILE, P) STEP_TILES(TILE, P) OTHER_TILES(TILE, P)
@@ -487,40 +481,39 @@ static int needs_keys(test_run *t, fleet_graph *g)
     return 1;
 }
 
-/* potrf, trsm, syrk and gemm as grids over the steps k, between grids that load and store the matrix. */
+/* potrf, trsm and update, between grids that load and store the matrix. Only tiles of the lower triangle are tasks: k < n,
+   k < i < n, k < j <= i < n. update(i, j, k) waits for update(i, j, k - 1), and whatever takes a tile for all its updates. */
 static fleet_graph *cholesky_graph(int keyed)
 {
-    static const char *const names[4] = {"potrf", "trsm", "syrk", "gemm"};
-    static const char *const einsum[4] = {"k->k", "ki->ki", "ki->ki", "kij->kij"};
-    static const uint32_t tiles[4] = {order_potrf, order_trsm, order_syrk, order_gemm};
-    const fleet_shape shape[4] = {fleet_shape1_of(TILES), fleet_shape2_of(TILES, TILES),
-                                  fleet_shape2_of(TILES, TILES),
-                                  fleet_shape3_of(TILES, TILES, TILES)};
-    const fleet_axis_map before =
-        fleet_axis_clipped(0, 1, -1, 1, fleet_dim_of(0), fleet_dim_of(TILES));
-    const fleet_axis_map k = fleet_axis(0, 1, 0, 1), i = fleet_axis(1, 1, 0, 1);
-    const fleet_axis_map j = fleet_axis(2, 1, 0, 1);
+    const fleet_dim n = fleet_dim_of(TILES), none = fleet_dim_of(0), one = fleet_dim_of(1);
+    const fleet_dim below = fleet_dim_plus_axis(none, 0, 1), up_to = fleet_dim_plus_axis(one, 0, 1);
+    const fleet_shape lower = fleet_shape2(n, up_to), all = fleet_shape2(n, n);
+    const fleet_shape updates = fleet_shape3(n, up_to, fleet_dim_plus_axis(none, 1, 1));
+    const fleet_axis_map i = fleet_axis(0, 1, 0, 1), j = fleet_axis(1, 1, 0, 1);
+    const fleet_axis_map before = fleet_axis_clipped(2, 1, -1, 1, none, n);
     fleet_graph *g = fleet_graph_create(NULL);
-    fleet_grid load = fleet_call_device(g, "load", order_load, shape[1], 0), store, grid[4];
-    fleet_etensor done[4];
-    uint32_t n;
-    for (n = 0; n < 4; n++) {
-        grid[n] = fleet_call_device(g, names[n], tiles[n], shape[n], 0);
-        done[n] = fleet_event_tensor(g, names[n], shape[n], FLEET_COUNT_DERIVED);
-        fleet_out_edge(g, grid[n], done[n], einsum[n]);
-        fleet_after(g, grid[n], load);
-        if (keyed) fleet_grid_order(g, grid[n], fleet_key_plus(fleet_key_of(n), 0, 4));
-    }
-    store = fleet_call_device(g, "store", order_store, shape[1], 0);
-    for (n = 0; n < 4; n++) fleet_after(g, store, grid[n]);
-    fleet_in_edge_map(g, grid[0], done[2], fleet_map2(before, k)); /* syrk(k - 1, k) */
-    fleet_in_edge(g, grid[1], done[0], "ki->k");
-    fleet_in_edge_map(g, grid[1], done[3], fleet_map3(before, i, k)); /* gemm(k - 1, i, k) */
-    fleet_in_edge(g, grid[2], done[1], "ki->ki");
-    fleet_in_edge_map(g, grid[2], done[2], fleet_map2(before, i));
-    fleet_in_edge(g, grid[3], done[1], "kij->ki");
-    fleet_in_edge(g, grid[3], done[1], "kij->kj");
-    fleet_in_edge_map(g, grid[3], done[3], fleet_map3(before, i, j));
+    fleet_grid load = fleet_call_device(g, "load", order_load, all, 0);
+    fleet_grid potrf = fleet_call_device(g, "potrf", order_potrf, fleet_shape1(n), 0);
+    fleet_grid trsm = fleet_call_device(g, "trsm", order_trsm, fleet_shape2(n, below), 0);
+    fleet_grid update = fleet_call_device(g, "update", order_update, updates, 0);
+    fleet_grid store = fleet_call_device(g, "store", order_store, all, 0);
+    fleet_etensor factor = fleet_event_tensor(g, "factor", lower, 1);
+    fleet_etensor updated = fleet_event_tensor(g, "updated", updates, 1);
+    fleet_after(g, potrf, load), fleet_after(g, trsm, load), fleet_after(g, update, load);
+    fleet_after(g, store, potrf), fleet_after(g, store, trsm), fleet_after(g, store, update);
+    fleet_out_edge(g, potrf, factor, "k->kk");
+    fleet_out_edge(g, trsm, factor, "ik->ik");
+    fleet_out_edge(g, update, updated, "ijk->ijk");
+    fleet_in_edge(g, potrf, updated, "k->kkm");
+    fleet_in_edge(g, trsm, updated, "ik->ikm");
+    fleet_in_edge(g, trsm, factor, "ik->kk");
+    fleet_in_edge(g, update, factor, "ijk->ik");
+    fleet_in_edge(g, update, factor, "ijk->jk");
+    fleet_in_edge_map(g, update, updated, fleet_map3(i, j, before));
+    if (!keyed) return g;
+    fleet_grid_order(g, potrf, fleet_key_plus(fleet_key_of(0), 0, 3));
+    fleet_grid_order(g, trsm, fleet_key_plus(fleet_key_of(1), 1, 3));
+    fleet_grid_order(g, update, fleet_key_plus(fleet_key_of(2), 2, 3));
     return g;
 }
 
@@ -541,6 +534,7 @@ static void run_cholesky(test_run *t, const setting *s, void *unused)
             for (k = 0; k < STRIDE; k++)
                 r.host[AT_B + i * STRIDE + j] += factor[i][k] * factor[j][k];
     if (!rig_open(t, &r, g, s)) return;
+    CHECK_INT(r.plan->n_tasks, 2 * TILES * TILES + TILES * (TILES + 1) * (TILES + 2) / 6);
     for (epoch = 1; epoch <= 3; epoch++) {
         if (!rig_run(t, &r, 1)) return;
         for (i = 0; i < STRIDE; i++)

@@ -13,13 +13,52 @@
 
 /* ---- a random graph ---- */
 
-static int64_t most_of(const spec *sp, fleet_dim d)
+static spec_values most_values(const spec *sp)
 {
     spec_values v;
     uint32_t s;
+    memset(&v, 0, sizeof v);
     for (s = 0; s < sp->n_symbols; s++)
         v.of[s] = sp->symbols[s].at_build ? sp->symbols[s].value : sp->symbols[s].max;
+    return v;
+}
+static int64_t most_of(const spec *sp, fleet_dim d)
+{
+    const spec_values v = most_values(sp);
     return oracle_dim(d, &v);
+}
+/* The points of a shape, and its extents. */
+static int64_t most_points(const spec *sp, const fleet_dim *extent, uint32_t rank, int32_t *most)
+{
+    const spec_values v = most_values(sp);
+    const oracle_points p = oracle_points_of(extent, rank, &v, NULL, 0);
+    memcpy(most, p.most, sizeof p.most);
+    return p.count;
+}
+
+/* Lets some extents depend on the axes before them: triangles and their like, narrowing and growing, also by every
+   other row. */
+static void random_triangle(const spec *sp, fleet_dim *extent, uint32_t rank, uint64_t *seed)
+{
+    uint32_t k, j;
+    for (k = 1; k < rank; k++) {
+        const int64_t per = draw(seed, 8) ? 1 : draw(seed, 3) ? -1 : 2;
+        if (draw(seed, 3) == 0) continue;
+        j = draw(seed, k);
+        if (draw(seed, 16)) extent[k] = fleet_dim_of(draw(seed, 3));
+        if (per < 0)
+            extent[k].add += (most_of(sp, extent[j]) - (draw(seed, 8) != 0)) * extent[k].div;
+        extent[k] = fleet_dim_plus_axis(extent[k], j, per);
+        if (draw(seed, 6) == 0) extent[k] = fleet_dim_plus_axis(extent[k], draw(seed, k), 1);
+        if (draw(seed, 4) == 0) extent[k] = fleet_dim_ceil_div(extent[k], 2);
+    }
+}
+/* Whether an extent of a shape depends on an axis. */
+static uint32_t depends(const fleet_dim *extent, uint32_t rank)
+{
+    uint32_t k, some = 0;
+    for (k = 0; k < rank; k++) some |= (uint32_t)oracle_depends(&extent[k]);
+    return some;
 }
 
 static fleet_dim random_dim(const spec *sp, uint64_t *seed, uint32_t least, uint32_t most)
@@ -57,19 +96,21 @@ static void random_grid(spec *sp, uint64_t *seed, uint32_t *tasks, const setting
     static const fleet_level levels[] = {FLEET_LEVEL_CU,   FLEET_LEVEL_CU,      FLEET_LEVEL_CU,
                                          FLEET_LEVEL_WAVE, FLEET_LEVEL_CHIPLET, FLEET_LEVEL_DEVICE};
     spec_grid *g = &sp->grids[sp->n_grids++];
+    int32_t most[FLEET_MAX_RANK];
     uint32_t k;
     int64_t n;
     g->level = levels[draw(seed, 6)];
     do {
-        const uint32_t most = g->level < FLEET_LEVEL_CHIPLET ? 9 : 3;
+        const uint32_t largest = g->level < FLEET_LEVEL_CHIPLET ? 9 : 3;
         g->rank = draw(seed, 8) ? draw(seed, 3) : 3;
-        for (n = 1, k = 0; k < g->rank; k++) {
-            g->extent[k] = random_dim(sp, seed, draw(seed, 16) != 0, most);
+        for (k = 0; k < g->rank; k++) {
+            g->extent[k] = random_dim(sp, seed, draw(seed, 16) != 0, largest);
             /* Extents that are alike make maps that are more than "every". */
             if (sp->n_grids > 1 && sp->grids[sp->n_grids - 2].rank > k && draw(seed, 2))
                 g->extent[k] = sp->grids[sp->n_grids - 2].extent[k];
-            n *= most_of(sp, g->extent[k]);
         }
+        if (draw(seed, 5) == 0) random_triangle(sp, g->extent, g->rank, seed);
+        n = most_points(sp, g->extent, g->rank, most);
     } while (n > 30 || *tasks + n > SPEC_TASKS);
     *tasks += (uint32_t)n;
     if (g->level == FLEET_LEVEL_DEVICE && draw(seed, 2))
@@ -80,7 +121,7 @@ static void random_grid(spec *sp, uint64_t *seed, uint32_t *tasks, const setting
         const uint32_t x = s->topology.chiplets, axis = g->rank ? draw(seed, g->rank) : 0;
         fleet_axis_map a = fleet_axis(0, 0, draw(seed, x), 1);
         if (g->rank && draw(seed, 2))
-            a = fleet_axis(axis, 1, 0, (most_of(sp, g->extent[axis]) + x - 1) / x + draw(seed, 2));
+            a = fleet_axis(axis, 1, 0, ((int64_t)most[axis] + x - 1) / x + draw(seed, 2));
         if (a.div == 0) a.div = 1;
         g->is_placed = 1;
         g->place = fleet_map1(a);
@@ -107,13 +148,19 @@ static fleet_map random_map(const spec *sp, uint32_t grid, uint32_t event, uint6
 {
     const spec_grid *g = &sp->grids[grid];
     fleet_map map = fleet_map0();
+    int32_t most[FLEET_MAX_RANK], event_most[FLEET_MAX_RANK];
     uint32_t j, k;
+    most_points(sp, g->extent, g->rank, most);
+    most_points(sp, sp->events[event].extent, sp->events[event].rank, event_most);
     for (j = 0; j < sp->events[event].rank; j++) {
-        const fleet_dim to = sp->events[event].extent[j];
+        const int depends_too = oracle_depends(&sp->events[event].extent[j]);
+        /* Limits are numbers. */
+        const fleet_dim own = sp->events[event].extent[j],
+                        to = depends_too ? fleet_dim_of(event_most[j]) : own;
         fleet_axis_map a = fleet_axis_all();
         for (k = 0; k < g->rank; k++) {
-            const int64_t here = most_of(sp, g->extent[k]), there = most_of(sp, to);
-            const int same = !memcmp(&g->extent[k], &to, sizeof to);
+            const int64_t here = most[k], there = event_most[j];
+            const int same = !memcmp(&g->extent[k], &own, sizeof own);
             if (draw(seed, 3) == 0) continue;
             if (same && draw(seed, 4)) a = fleet_axis(k, 1, 0, 1);
             if (!same && here > there && there && !to.symbol && draw(seed, 2))
@@ -178,14 +225,21 @@ static void random_event(spec *sp, uint64_t *seed, uint32_t backward, uint32_t *
     const spec_grid *from = &sp->grids[p];
     spec_event *e = &sp->events[event];
     uint32_t k, n = 1 + draw(seed, 3);
-    int64_t points = 1;
+    int32_t most[FLEET_MAX_RANK];
+    int64_t points;
     memset(e, 0, sizeof *e);
     e->rank = draw(seed, 3);
     for (k = 0; k < e->rank; k++) {
         e->extent[k] = from->rank && draw(seed, 4) ? from->extent[draw(seed, from->rank)]
                                                    : random_dim(sp, seed, 1, 4);
-        points *= most_of(sp, e->extent[k]);
+        memset(e->extent[k].per, 0, sizeof e->extent[k].per);
     }
+    if (draw(seed, 8) == 0) random_triangle(sp, e->extent, e->rank, seed);
+    if (depends(from->extent, from->rank) && draw(seed, 2)) { /* of the same shape */
+        e->rank = from->rank;
+        memcpy(e->extent, from->extent, sizeof e->extent);
+    }
+    points = most_points(sp, e->extent, e->rank, most);
     if (points > 40 || *elements + points > SPEC_ELEMENTS || sp->n_edges + 8 > SPEC_EDGES) return;
     *elements += (uint32_t)points;
     sp->n_events++;
@@ -433,6 +487,7 @@ static uint32_t any_stride(uint64_t *seed)
 
 typedef struct tally {
     uint32_t graphs, refused[64], ran, launches, tasks, buckets, tensors, ahead, sets, cuts;
+    uint32_t triangles, listed; /* graphs that ran: with such a grid, with such an event */
 } tally;
 
 /* Builds the plan; whether it must be refused, and why, the oracle says. Null: it was refused, or the test failed. */
@@ -656,7 +711,11 @@ static void run_broken(test_run *t, plain_rig *r, uint64_t *seed)
 
 static void print_dim(fleet_dim d)
 {
-    if (!d.symbol)
+    for (uint32_t k = 0; k < FLEET_MAX_RANK; k++)
+        if (d.per[k]) printf("%lld/%lld c%u + ", (long long)d.per[k], (long long)d.div, k);
+    if (!d.symbol && d.div != 1)
+        printf("%lld/%lld", (long long)d.add, (long long)d.div);
+    else if (!d.symbol)
         printf("%lld", (long long)d.add);
     else
         printf("(%lld*s%u+%lld)/%lld", (long long)d.mul, d.symbol - 1, (long long)d.add,
@@ -758,6 +817,12 @@ static void one_graph(test_run *t, uint64_t number, tally *n)
         r->rng = seed;
         n->sets += sp.sets != 0, n->cuts += sp.cuts != 0;
         n->ran++, n->buckets += r->n_buckets > 1, n->tensors += sp.n_tensors != 0;
+        for (i = 0; i < r->plan->n_grids && !grids_of(r->plan)[i].space; i++) {
+        }
+        n->triangles += i < r->plan->n_grids;
+        for (i = 0; i < r->plan->n_events && !events_of(r->plan)[i].space; i++) {
+        }
+        n->listed += i < r->plan->n_events;
         for (i = 0; i < r->plan->n_grids; i++)
             if (grids_of(r->plan)[i].runs_ahead) break;
         n->ahead += i < r->plan->n_grids;
@@ -798,8 +863,10 @@ static void random_graphs(test_run *t)
     if (getenv("FLEET_TEST_VERBOSE")) {
         printf(
             "    %u graphs, %u ran in %u launches of %u tasks; %u with buckets, %u with run-time "
-            "tensors, %u that run ahead, %u that set symbols, %u that cut them\n",
-            n.graphs, n.ran, n.launches, n.tasks, n.buckets, n.tensors, n.ahead, n.sets, n.cuts);
+            "tensors, %u that run ahead, %u that set symbols, %u that cut them, %u with triangles, "
+            "%u with triangular events\n",
+            n.graphs, n.ran, n.launches, n.tasks, n.buckets, n.tensors, n.ahead, n.sets, n.cuts,
+            n.triangles, n.listed);
         for (i = 1; i < FLEET_STATUS_COUNT; i++)
             if (n.refused[i])
                 printf("    %u times %s\n", n.refused[i], fleet_status_name((fleet_status)i));
@@ -812,6 +879,9 @@ static void random_graphs(test_run *t)
     CHECK(n.ahead > n.graphs / 200);
     CHECK(n.sets > n.graphs / 20);
     CHECK(n.cuts > n.graphs / 50);
+    CHECK(n.triangles > n.graphs / 20);
+    CHECK(n.listed > n.graphs / 50);
+    CHECK(n.refused[FLEET_ERROR_ARGUMENT] > n.graphs / 500);
     CHECK(n.refused[FLEET_ERROR_MAP_RANGE] > n.graphs / 200);
     CHECK(n.refused[FLEET_ERROR_NEVER_NOTIFIED] > n.graphs / 200);
     CHECK(n.refused[FLEET_ERROR_CYCLE] > n.graphs / 200);

@@ -100,7 +100,10 @@ static void add_plain(fleet_graph *g, const kind *k, fleet_dim n)
 {
     fleet_etensor E = fleet_event_tensor(g, "E", fleet_shape1(n), FLEET_COUNT_DERIVED);
     fleet_etensor F = fleet_event_tensor(g, "F", fleet_shape0(), FLEET_COUNT_DERIVED);
-    fleet_grid w = fleet_call_device(g, "w", forged_work, fleet_shape2(n, fleet_dim_of(3)), 1);
+    /* A trapezium, and an event of its shape, where there are buckets. */
+    const fleet_dim width = fleet_dim_plus_axis(fleet_dim_of(3), 0, k->buckets);
+    const fleet_shape wide = fleet_shape2(n, width);
+    fleet_grid w = fleet_call_device(g, "w", forged_work, wide, 1);
     fleet_grid d = fleet_call_device(g, "d", forged_work, fleet_shape0(), 0);
     fleet_grid c = fleet_call_device(g, "c", forged_work, fleet_shape1(n), ARGS - 1);
     fleet_grid_level(g, w, FLEET_LEVEL_WAVE);
@@ -111,6 +114,11 @@ static void add_plain(fleet_graph *g, const kind *k, fleet_dim n)
     fleet_out_edge(g, d, F, "->");
     fleet_in_edge(g, c, F, "i->");
     fleet_in_edge(g, c, E, "i->i");
+    if (k->buckets) {
+        fleet_etensor T = fleet_event_tensor(g, "T", wide, 1);
+        fleet_out_edge(g, w, T, "ij->ij");
+        fleet_in_edge(g, c, T, "i->ij");
+    }
     if (k->mixed) fleet_grid_schedule(g, c, FLEET_SCHEDULE_STATIC);
     if (k->outside) fleet_event_external(g, F, FLEET_EXTERNAL_WAITS, 0, FLEET_SCOPE_SYSTEM);
     if (k->declared) {
@@ -467,6 +475,8 @@ static uint64_t section_items(const fleet_plan *plan, uint32_t which, uint64_t *
         return *at = plan->first_consumers, *item = 4, plan->n_elements;
     case 11:
         return *at = plan->taken_targets, *item = 4, plan->early ? plan->n_elements : 0;
+    case 12:
+        return *at = plan->spaces, *item = 4, plan->n_space_words;
     default:
         return *at = 0, *item = 4, sizeof *plan / 4;
     }
@@ -480,7 +490,7 @@ static void change(forge *f, const fleet_plan *plan, uint64_t at, uint64_t *seed
     uint64_t first = 0, count;
     uint32_t item = 4, word, i, j, value, tries = 0;
     unsigned char *base;
-    do count = section_items(plan, draw(seed, 13), &first, &item);
+    do count = section_items(plan, draw(seed, 14), &first, &item);
     while ((!count || !first) && ++tries < 20);
     if (!count) return;
     base = f->copy + at + first;

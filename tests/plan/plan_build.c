@@ -1065,6 +1065,89 @@ static void buckets_of_system_scope(test_run *t)
     fleet_graph_destroy(g);
 }
 
+/* The points of spaces whose extents depend on axes, in their order: names and ids, both ways. */
+static void triangular_spaces(test_run *t)
+{
+    const fleet_dim n = fleet_dim_of(5), none = fleet_dim_of(0);
+    const fleet_dim up_to = fleet_dim_plus_axis(fleet_dim_of(1), 0, 1);
+    const fleet_dim halves = fleet_dim_ceil_div(up_to, 2); /* 1 1 2 2 3 */
+    const fleet_dim rest = fleet_dim_plus_axis(fleet_dim_of(4), 0, -1);
+    const struct {
+        fleet_shape shape;
+        uint32_t points;
+    } c[] = {{fleet_shape2(n, up_to), 15},
+             {fleet_shape2(n, halves), 9},
+             {fleet_shape2(n, rest), 10},
+             {fleet_shape3(n, rest, fleet_dim_plus_axis(none, 1, 1)), 10},
+             {fleet_shape3(n, fleet_dim_of(2), up_to), 30},
+             {fleet_shape2(none, up_to), 0}};
+    for (uint32_t i = 0; i < sizeof c / sizeof *c; i++) {
+        fleet_graph *g = fleet_graph_create(NULL);
+        fleet_plan_desc desc = fleet_plan_desc_default();
+        fleet_plan *plan;
+        uint32_t id = 0, k;
+        int32_t at[3] = {0, 0, 0};
+        char want[64], got[64];
+        fleet_call_device(g, "x", 0, c[i].shape, 0);
+        desc.topology = fleet_topology_make(2, 2);
+        CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+        CHECK_INT(fleet_plan_check(plan, (size_t)plan->bytes), FLEET_OK);
+        CHECK_INT(plan->n_tasks, c[i].points);
+        for (at[0] = 0; at[0] < 6; at[0]++)
+            for (at[1] = 0; at[1] < 6; at[1]++)
+                for (at[2] = 0; at[2] < (c[i].shape.rank > 2 ? 6 : 1); at[2]++) {
+                    int inside = 1;
+                    for (k = 0; k < c[i].shape.rank; k++) {
+                        const fleet_dim *d = &c[i].shape.extent[k];
+                        inside &= at[k] <
+                                  ref_floor(d->add + d->per[0] * at[0] + d->per[1] * at[1], d->div);
+                    }
+                    CHECK_INT(fleet_plan_task(plan, "x", at), inside ? (int64_t)id : -1);
+                    if (!inside) continue;
+                    fleet_plan_task_name(plan, id++, got, sizeof got);
+                    if (c[i].shape.rank == 2)
+                        snprintf(want, sizeof want, "x(%d,%d)", at[0], at[1]);
+                    else
+                        snprintf(want, sizeof want, "x(%d,%d,%d)", at[0], at[1], at[2]);
+                    CHECK_TEXT(got, want);
+                }
+        CHECK_INT(id, c[i].points);
+        fleet_plan_free(plan);
+        fleet_graph_destroy(g);
+    }
+}
+
+/* Rows, columns and the diagonal of a triangle of events, by the letters of einsum strings. Task k notifies them. */
+static void triangular_events(test_run *t)
+{
+    static const struct {
+        const char *einsum;
+        uint32_t target[6]; /* of (0,0) (1,0) (1,1) (2,0) (2,1) (2,2) */
+    } c[] = {{"k->kk", {1, 0, 1, 0, 0, 1}},
+             {"i->ij", {1, 1, 1, 1, 1, 1}},
+             {"j->ij", {1, 1, 1, 1, 1, 1}},
+             {"k->ij", {3, 3, 3, 3, 3, 3}}};
+    const fleet_dim n = fleet_dim_of(3), up_to = fleet_dim_plus_axis(fleet_dim_of(1), 0, 1);
+    for (uint32_t i = 0; i < sizeof c / sizeof *c; i++) {
+        fleet_graph *g = fleet_graph_create(NULL);
+        fleet_plan_desc desc = fleet_plan_desc_default();
+        fleet_plan *plan;
+        const fleeti_event *event;
+        char got[64];
+        fleet_out_edge(g, fleet_call_device(g, "x", 0, fleet_shape1(n), 0),
+                       fleet_event_tensor(g, "E", fleet_shape2(n, up_to), 0), c[i].einsum);
+        desc.topology = fleet_topology_make(1, 1);
+        CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+        event = &events_of(plan)[0];
+        CHECK_INT(event->elements, 6);
+        for (uint32_t e = 0; e < 6; e++) CHECK_INT(targets_of(plan)[e], c[i].target[e]);
+        fleet_plan_counter_name(plan, event->counter + 4 * event->stride, got, sizeof got);
+        CHECK_TEXT(got, "E[2,1]");
+        fleet_plan_free(plan);
+        fleet_graph_destroy(g);
+    }
+}
+
 static void list(test_run *t)
 {
     TEST(split_row_sum);
@@ -1095,6 +1178,8 @@ static void list(test_run *t)
     TEST(buckets_of_several_symbols);
     TEST(buckets_of_system_scope);
     TEST(unfused);
+    TEST(triangular_spaces);
+    TEST(triangular_events);
 }
 
 TEST_MAIN(list)

@@ -565,6 +565,111 @@ static void symbols_at_launch(test_run *t)
     REFUSED(g, NULL, FLEET_ERROR_ARGUMENT, "grid z: an extent shrinks as symbol n grows");
 }
 
+/* ---- extents that depend on axes ---- */
+
+/* A grid `tri` and an event tensor E of these shapes, and an in edge between them where there is a map. */
+static fleet_graph *triangle(journal *j, fleet_shape grid, fleet_shape event, const char *einsum)
+{
+    fleet_graph *g = graph(j);
+    fleet_grid tri = fleet_call_device(g, "tri", 0, grid, 0);
+    fleet_grid all = fleet_call_device(g, "all", 0, fleet_shape0(), 0);
+    fleet_etensor E = fleet_event_tensor(g, "E", event, 0);
+    fleet_map every = fleet_map0();
+    uint32_t k;
+    for (k = 0; k < event.rank; k++) every = fleet_map_append(every, fleet_axis_all());
+    fleet_out_edge_map(g, all, E, every);
+    if (einsum) fleet_in_edge(g, tri, E, einsum);
+    return g;
+}
+
+/* What the building calls see. */
+static void dependent_extents(test_run *t)
+{
+    const fleet_dim three = fleet_dim_of(3), by0 = fleet_dim_plus_axis(three, 0, 1);
+    const fleet_dim by1 = fleet_dim_plus_axis(three, 1, 1), huge = fleet_dim_of((int64_t)1 << 60);
+    journal j;
+    fleet_graph *g = triangle(&j, fleet_shape2(by1, three), fleet_shape0(), NULL);
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "grid tri: extent 0 depends on axis 1: only the extents");
+    g = triangle(&j, fleet_shape2(three, by1), fleet_shape0(), NULL);
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "grid tri: extent 1 depends on axis 1");
+    g = triangle(&j, fleet_shape0(), fleet_shape3(three, by1, three), NULL);
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "event tensor E: extent 1 depends on axis 1");
+    g = triangle(&j, fleet_shape2(three, fleet_dim_plus_axis(three, 6, 1)), fleet_shape0(), NULL);
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "grid tri: extent 1 is not a valid extent");
+    g = triangle(&j, fleet_shape2(three, fleet_dim_plus_axis(huge, 0, 4 * huge.add)),
+                 fleet_shape0(), NULL);
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "grid tri: extent 1 is not a valid extent");
+    g = triangle(&j, fleet_shape2(three, by0), fleet_shape2(three, by0), "ij->i[j+1]");
+    BROKEN(g, j, FLEET_ERROR_MAP, "[i+1] and [i-1] are modulo the extent of their axis, which");
+    g = triangle(&j, fleet_shape1(three), fleet_shape0(), NULL);
+    fleet_runtime_tensor(g, "by", fleet_shape2(three, by0),
+                         fleet_call_device(g, "w", 0, fleet_shape0(), 0));
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "run-time tensor by: extent 1 depends on axis 0");
+    g = graph(&j);
+    fleet_grid_slices(g, fleet_call_device(g, "x", 0, fleet_shape1(three), 0), by0);
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "grid x: slices depends on axis 0");
+    g = triangle(&j, fleet_shape1(three), fleet_shape1(three), NULL);
+    fleet_in_edge_map(g, fleet_call_device(g, "x", 0, fleet_shape1(three), 0),
+                      fleet_event_tensor(g, "F", fleet_shape1(three), 0),
+                      fleet_map1(fleet_axis_periodic(0, 1, 0, 1, by0)));
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "modulus of map axis 0 depends on axis 0");
+}
+
+/* What the builder sees, with the grid, the axis and the coordinate. */
+static void triangles(test_run *t)
+{
+    const fleet_dim three = fleet_dim_of(3), none = fleet_dim_of(0);
+    const fleet_dim up_to = fleet_dim_plus_axis(fleet_dim_of(1), 0, 1);
+    const fleet_dim below = fleet_dim_plus_axis(fleet_dim_of(-1), 1, 1);
+    const fleet_dim many = fleet_dim_of(1 << 20), steep = fleet_dim_plus_axis(none, 0, 1 << 20);
+    const fleet_shape lower = fleet_shape2(three, up_to), square = fleet_shape2(three, three);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    journal j;
+    fleet_graph *g = triangle(&j, fleet_shape3(three, up_to, below), fleet_shape0(), NULL);
+    fleet_dim n;
+    REFUSED(g, NULL, FLEET_ERROR_ARGUMENT, "grid tri: extent 2 is -1, below 0, at (0,0)");
+    g = triangle(&j, fleet_shape1(three), fleet_shape3(three, up_to, below), NULL);
+    REFUSED(g, NULL, FLEET_ERROR_ARGUMENT, "event tensor E: extent 2 is -1, below 0, at (0,0)");
+    g = triangle(&j, square, lower, "ij->ij");
+    REFUSED(
+        g, NULL, FLEET_ERROR_MAP_RANGE,
+        "in edge: task tri(0,1) reaches 1 on axis 1 of event tensor E, whose extent is 1 at E[0]");
+    g = triangle(&j, lower, lower, "ij->ji");
+    REFUSED(
+        g, NULL, FLEET_ERROR_MAP_RANGE,
+        "in edge: task tri(1,0) reaches 1 on axis 1 of event tensor E, whose extent is 1 at E[0]");
+    g = triangle(&j, fleet_shape1(fleet_dim_of(4)), lower, "j->ij"); /* no row has it */
+    REFUSED(
+        g, NULL, FLEET_ERROR_MAP_RANGE,
+        "in edge: task tri(3) reaches 3 on axis 1 of event tensor E, whose extent is 3 at E[2]");
+    g = triangle(&j, lower, fleet_shape1(fleet_dim_of(2)), "ij->j");
+    REFUSED(g, NULL, FLEET_ERROR_MAP_RANGE,
+            "in edge: task tri(2,2) reaches 2 on axis 0 of event tensor E, whose extent is 2");
+    g = triangle(&j, fleet_shape2(many, steep), fleet_shape0(), NULL);
+    REFUSED(g, NULL, FLEET_ERROR_TOO_MANY_TASKS, "grid tri has over 2^31-1 points");
+    g = triangle(
+        &j, fleet_shape3(many, fleet_dim_plus_axis(none, 0, 512), fleet_dim_plus_axis(none, 0, 1)),
+        fleet_shape0(), NULL);
+    REFUSED(g, NULL, FLEET_ERROR_TOO_MANY_TASKS, "grid tri");
+    g = triangle(&j, fleet_shape2(fleet_dim_of((int64_t)1 << 40), up_to), fleet_shape0(), NULL);
+    REFUSED(g, NULL, FLEET_ERROR_TOO_MANY_TASKS, "grid tri has over 2^31-1 points");
+    g = triangle(&j, fleet_shape2(fleet_dim_of(1 << 30), up_to), fleet_shape0(), NULL);
+    REFUSED(g, NULL, FLEET_ERROR_TOO_MANY_TASKS, "grid tri brings the work of planning to over");
+    g = triangle(&j, fleet_shape2(many, fleet_dim_plus_axis(none, 0, (int64_t)1 << 50)),
+                 fleet_shape0(), NULL);
+    REFUSED(g, NULL, FLEET_ERROR_ARGUMENT, "grid tri: the numbers of extent 1 overflow");
+    g = graph(&j);
+    n = fleet_symbol(g, "n", 1, 9);
+    fleet_call_device(g, "tri", 0, fleet_shape2(three, fleet_dim_plus_axis(n, 0, 1)), 0);
+    REFUSED(g, NULL, FLEET_ERROR_UNSUPPORTED,
+            "grid tri: extent 1 depends on axis 0 and on symbol n, which is bound at launch");
+    g = graph(&j);
+    n = fleet_symbol(g, "n", 1, 9);
+    fleet_call_device(g, "tri", 0, fleet_shape2(three, fleet_dim_plus_axis(n, 0, -1)), 0);
+    fleet_bind_at_build(&desc, n, 1);
+    REFUSED(g, &desc, FLEET_ERROR_ARGUMENT, "grid tri: extent 1 is -1, below 0, at (2)");
+}
+
 /* ---- run-time tensors ---- */
 
 /* One grid routes tokens, one task groups them, and another grid scatters them, each after the previous one. What
@@ -1556,6 +1661,8 @@ static void list(test_run *t)
     TEST(nobody_waits);
     TEST(symbols);
     TEST(symbols_at_launch);
+    TEST(dependent_extents);
+    TEST(triangles);
     TEST(run_time_maps);
     TEST(run_time_maps_unfused);
     TEST(run_time_handles);
