@@ -835,6 +835,8 @@ static void model_lds(uint32_t block, void *lds, size_t bytes)
     s->first = (uintptr_t)lds;
     s->size = bytes + BEYOND_LDS, s->lds_bytes = bytes;
     s->kind = LDS;
+    /* What lay between the ranges before may reach over this one: forgets it. */
+    for (uint32_t i = 0; i < STRETCHES; i++) now->looked_up[i].size = 0;
 }
 static void model_task(const fleet_plan *plan, uint32_t task)
 {

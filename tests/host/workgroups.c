@@ -14,6 +14,7 @@
 #include "fleet_sched.h"
 #include "test.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #if defined(__SANITIZE_THREAD__) /* it has a context for each thread, which costs a lot */
@@ -74,7 +75,7 @@ FLEET_TILE(reverse, job)
     fleet_barrier(&ctx); /* the second one */
     return FLEET_OK;
 }
-#define SECOND_LINE 74u
+#define SECOND_LINE 75u
 
 FLEET_TILE(in_a_wave, job)
 {
@@ -96,7 +97,21 @@ FLEET_TILE(count, job)
     return FLEET_OK;
 }
 
-#define JOB_TILES(TILE, P) TILE(P, half) TILE(P, reverse) TILE(P, in_a_wave) TILE(P, count)
+/* A word of each page of the LDS: one thread stores it and another one loads it, without a barrier. */
+#define PAGES 300u
+#define PAGE_BYTES 4096u
+FLEET_TILE(pages, job)
+{
+    for (uint32_t i = 0; i < PAGES; i++) {
+        uint32_t *word = (uint32_t *)ctx.lds + (size_t)i * PAGE_BYTES / 4;
+        if (ctx.thread == 0) *word = i;
+        if (ctx.thread == 1) args->seen[at[0]] = *word;
+    }
+    return FLEET_OK;
+}
+
+#define JOB_TILES(TILE, P)                                                                         \
+    TILE(P, half) TILE(P, reverse) TILE(P, in_a_wave) TILE(P, count) TILE(P, pages)
 FLEET_MEGAKERNEL(job, JOB_TILES, THREADS)
 FLEET_KERNEL(any_kernel, job, FLEET_ANY_THREADS(THREADS))
 {
@@ -414,6 +429,25 @@ static void the_model_finds_what_a_tile_does_wrong(test_run *t)
 }
 #endif
 
+#if defined(MODEL)
+/* The model looks addresses up in a cache by page: no page of the LDS is missed, wherever it lies. */
+static void the_model_watches_each_page(test_run *t)
+{
+    const int told = dup(2), none = open("/dev/null", O_WRONLY);
+    rig r;
+    CHECK(none >= 0 && dup2(none, 2) == 2);
+    rig_make(&r, FLEET_ENGINE_DETERMINISTIC, FLEET_SCHEDULE_STATIC, FAULT_NONE);
+    fleet_call_device(r.graph, "pages", job_pages, fleet_shape1_of(TILES), 0);
+    r.desc.launch.lds_bytes = PAGES * PAGE_BYTES;
+    run(&r, FLEET_KERNEL_OF(job_kernel));
+    dup2(told, 2);
+    close(told), close(none);
+    CHECK_INT(r.status, FLEET_OK);
+    CHECK_INT(r.stats.findings, TILES * PAGES);
+    rig_end(&r);
+}
+#endif
+
 static void whole_workgroups(test_run *t)
 {
     TEST(the_four_steps_of_the_readme);
@@ -426,6 +460,7 @@ static void whole_workgroups(test_run *t)
     TEST(no_lds_is_null);
 #if defined(MODEL)
     TEST(the_model_finds_what_a_tile_does_wrong);
+    TEST(the_model_watches_each_page);
 #else
     TEST(a_missing_barrier_shows);
 #endif
