@@ -42,12 +42,12 @@ static void random_triangle(const spec *sp, fleet_dim *extent, uint32_t rank, ui
 {
     uint32_t k, j;
     for (k = 1; k < rank; k++) {
-        const int64_t per = draw(seed, 8) ? 1 : draw(seed, 3) ? -1 : 2;
+        const int64_t per = draw(seed, 4) ? 1 : draw(seed, 3) ? -1 : 2;
         if (draw(seed, 3) == 0) continue;
         j = draw(seed, k);
         if (draw(seed, 16)) extent[k] = fleet_dim_of(draw(seed, 3));
-        if (per < 0)
-            extent[k].add += (most_of(sp, extent[j]) - (draw(seed, 8) != 0)) * extent[k].div;
+        if (per < 0) /* some are below 0 at the end */
+            extent[k].add += (most_of(sp, extent[j]) - (draw(seed, 4) ? 1 : 3)) * extent[k].div;
         extent[k] = fleet_dim_plus_axis(extent[k], j, per);
         if (draw(seed, 6) == 0) extent[k] = fleet_dim_plus_axis(extent[k], draw(seed, k), 1);
         if (draw(seed, 4) == 0) extent[k] = fleet_dim_ceil_div(extent[k], 2);
