@@ -74,12 +74,14 @@ static uint32_t decoder_workers(decoder *d, const fleet_topology *t, fleet_sched
 }
 
 typedef struct buffers_desc {
-    uint32_t context;     /* tokens of a sequence, at most */
-    uint32_t sequences;   /* that have logits and draw tokens */
-    uint32_t logit_steps; /* of each sequence whose logits are kept: 1, or all; 0: none */
-    uint32_t draws;       /* 1: sequences may have a temperature */
-    uint32_t rope_bf16;   /* 1: rounds RoPE's frequencies to bf16 */
-    uint32_t parked_rows; /* room for rows that have stopped between two layers */
+    uint32_t context;         /* tokens of a sequence, at most */
+    uint32_t sequences;       /* that have logits and draw tokens */
+    uint32_t logit_steps;     /* of each sequence whose logits are kept: 1, or all; 0: none */
+    uint32_t draws;           /* 1: sequences may have a temperature */
+    uint32_t rope_bf16;       /* 1: rounds RoPE's frequencies to bf16 */
+    uint32_t parked_rows;     /* of a server: room for rows that have stopped between two layers */
+    uint32_t requests;        /* of a server: that the device knows */
+    const request_asks *asks; /* of a server that draws: what each of them asks */
 } buffers_desc;
 
 /* cos and sin of each position. */
@@ -115,6 +117,21 @@ static void expert_buffers(decoder *d, device_memory *mem, const qwen3_config *c
     d->active = (int32_t *)memory_zeros(mem, "experts", (uint64_t)c->experts * 4);
     d->first_place = (int32_t *)memory_get(mem, "experts", (uint64_t)(c->experts + 1) * 4);
     d->n_active = (int32_t *)memory_zeros(mem, "experts", 4);
+}
+
+/* What tasks of a server share. */
+static void served_buffers(decoder *d, device_memory *mem, const buffers_desc *desc)
+{
+    const uint64_t history = (uint64_t)desc->requests * desc->context;
+    served_state state;
+    memset(&state, 0, sizeof state);
+    if (desc->draws) {
+        state.asks = desc->asks;
+        state.history = (int32_t *)memory_get(mem, "sampling", history * 4);
+        state.shaped =
+            (uint32_t *)memory_get(mem, "sampling", (uint64_t)desc->sequences * d->vocab * 4);
+    }
+    d->served = (served_state *)memory_copy(mem, "gates", &state, sizeof state);
 }
 
 /* Fills in the decoder and allocates its buffers, for d->pages pages, after decoder_workers. 0, or -1 and an error. */
@@ -155,7 +172,6 @@ static int decoder_buffers(decoder *d, device_memory *mem, const model *m, const
         d->parked_h = (float *)memory_get(mem, "activations", parked * 4);
         d->parked_x = (act_t *)memory_get(mem, "activations", 2 * parked * sizeof(act_t));
         d->parked_squares = (float *)memory_get(mem, "activations", parked / TILE_N * 4);
-        d->gates = (gate_state *)memory_zeros(mem, "gates", sizeof *d->gates);
     }
     d->split_k = (fleet_quad *)memory_zeros(mem, "sums",
                                             bests / MAX_ROWS * SPLIT_K_QUADS * sizeof(fleet_quad));
@@ -173,6 +189,7 @@ static int decoder_buffers(decoder *d, device_memory *mem, const model *m, const
             (sampling_desc *)memory_get(mem, "sampling", (uint64_t)n * sizeof *d->sampling);
         d->drawn = (int32_t *)memory_get(mem, "sampling", (uint64_t)n * 4);
     }
+    if (parked) served_buffers(d, mem, desc);
     /* Attention multiplies entries that were not written yet by 0: they must be finite. */
     d->cache = (kv_t *)memory_zeros(mem, "cache of keys and values",
                                     (uint64_t)c->layers * layer_cache_size(d) * sizeof(kv_t));

@@ -99,6 +99,29 @@ typedef struct gate_state {
     uint32_t kind; /* GATES_... */
 } gate_state;
 
+/* What a request of a server may ask of its logits (tasks/shape.h), beside what its words say. The
+   host writes it before it submits the request. */
+#define MAX_BIASED 1024u
+#define MAX_DELAYED 80u
+typedef struct token_bias {
+    uint32_t token; /* in no other entry of the request */
+    uint32_t bias;  /* the bits of a float */
+} token_bias;
+typedef struct request_asks {
+    uint32_t n_biased, n_delayed;
+    token_bias biased[MAX_BIASED];
+    uint32_t delayed[MAX_DELAYED]; /* none of the first `min_tokens` tokens is one of these */
+} request_asks;
+
+/* What tasks of a server share, beside its batch. */
+typedef struct served_state {
+    gate_state gates;
+    /* Of requests that ask something; null in a server without draws. */
+    const request_asks *asks; /* [requests], on the host */
+    int32_t *history;         /* [requests][context]: the tokens that were generated */
+    uint32_t *shaped;         /* [sequences][vocab]: floats, the logits that a token is chosen by */
+} served_state;
+
 typedef struct decoder {
     uint32_t hidden, heads, kv_heads, head_dim, vocab, context;
     uint32_t group; /* query heads per KV head */
@@ -159,7 +182,7 @@ typedef struct decoder {
     struct fleet_table *table;
     float *parked_h, *parked_squares;
     act_t *parked_x;
-    gate_state *gates;
+    served_state *served;
     /* Of the kernel that takes prompts and of the one that decodes many sequences, else null. The latter has one step, which
        the last task of each step changes into the next one (prefill_stays: 1). */
     prefill_step *prefill;

@@ -80,7 +80,9 @@ static void append_tokens(chain *c)
             m->head_tokens;
     }
 #endif
-    if (d->sampling) append_task(c, "draw", NO_LAYER, task_args_draw, FLEET_LEVEL_DEVICE);
+    if (d->sampling)
+        append_task(c, "draw", NO_LAYER, d->table ? SERVED(draw_served) : (uint32_t)task_args_draw,
+                    FLEET_LEVEL_DEVICE);
     if (d->table) {
         append_control(c, "boundary", NO_LAYER, SERVED(boundary));
         fleet_symbol_writer(c->g, c->live, c->last);

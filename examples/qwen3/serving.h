@@ -122,6 +122,8 @@ typedef struct serving {
     uint32_t
         is_wide; /* 1: chunks are longer than steps of serving_rows have room for (serving_wide.h) */
     device_memory memory;
+    request_asks *asks; /* [desc.requests], of a server with draws; and which of them are free */
+    uint32_t *free_asks, n_free_asks;
     uint32_t refused; /* 1: an argument is at fault */
     char error[ERROR_BYTES];
 } serving;
@@ -213,6 +215,38 @@ static int serving_begin(serving *s, const model *m, const serving_desc *desc)
     return 0;
 }
 
+/* Where requests say what they ask of their logits; *device is its address there. */
+static int serving_asks_open(serving *s, const request_asks **device)
+{
+    const uint32_t n = s->desc.requests;
+    void *host = NULL, *at = NULL;
+    s->free_asks = (uint32_t *)malloc(n * sizeof *s->free_asks);
+    if (!s->free_asks || fleet_pinned_alloc(&host, &at, (size_t)n * sizeof *s->asks))
+        return serving_fail(s, "sampling", "there is no pinned memory for it");
+    s->asks = (request_asks *)host, *device = (const request_asks *)at;
+    for (s->n_free_asks = 0; s->n_free_asks < n; s->n_free_asks++)
+        s->free_asks[s->n_free_asks] = s->n_free_asks;
+    return 0;
+}
+
+/* For a request that asks something: enters in its words where, and returns that, to be filled in
+   before the request is submitted. Null: there are as many requests as the device knows. The next
+   function gives it back when the request has ended, or was not taken. One thread at a time. */
+static inline request_asks *serving_ask(serving *s, request_words *words)
+{
+    request_asks *asks;
+    if (!s->n_free_asks) return NULL;
+    words->asks = 1 + s->free_asks[--s->n_free_asks];
+    asks = &s->asks[words->asks - 1];
+    asks->n_biased = asks->n_delayed = 0;
+    if (!(words->sampling.temperature > 0)) words->greedy = 1, words->sampling.temperature = 1;
+    return asks;
+}
+static inline void serving_ask_no_more(serving *s, uint32_t asks)
+{
+    if (asks) s->free_asks[s->n_free_asks++] = asks - 1;
+}
+
 static int serving_buffers(serving *s)
 {
     const fleet_server_desc server = serving_server_desc(s);
@@ -223,11 +257,13 @@ static int serving_buffers(serving *s)
     desc.sequences = s->desc.decode_rows < MAX_ROWS ? MAX_ROWS : s->desc.decode_rows + 1;
     if (desc.sequences < s->desc.keep_logits) desc.sequences = s->desc.keep_logits;
     desc.logit_steps = s->desc.keep_logits ? s->desc.context : s->desc.draws;
+    desc.requests = s->desc.requests;
     s->d.pages = s->desc.pages;
     s->memory.bytes += fleet_server_bytes(&server);
     if (!s->memory.counts && fleet_server_create(&s->server, &server, NULL))
         return s->server.field ? serving_refuse(s, s->server.field, s->server.fits)
                                : serving_fail(s, "server", "there is no memory for it");
+    if (s->desc.draws && !s->memory.counts && serving_asks_open(s, &desc.asks)) return -1;
     if (!s->memory.counts) {
         s->d.table = s->server.table;
         s->d.page_table = fleet_server_page_tables(&s->server, &s->d.table_pages);
@@ -333,6 +369,8 @@ static void serving_free(serving *s)
     if (s->image_made) fleet_image_free(&s->image);
     fleet_plan_free(s->plan);
     fleet_server_free(&s->server);
+    if (s->asks) fleet_pinned_free(s->asks);
+    free(s->free_asks);
     memory_free(&s->memory);
     free(s->tasks);
 }

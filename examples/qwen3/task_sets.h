@@ -3,7 +3,7 @@
    are more sets, which consist of the same tasks, but for
    - linear layers and attention, which have a version for large batches (large M);
    - experts: models that have none have kernels without their tasks;
-   - the last task: a session has `next`, a server `boundary` and gates.
+   - the last tasks: a session has `draw` and `next`, a server `draw_served`, `boundary` and gates.
    A task has the same number in all sets that have it, except that those of experts follow the
    last task. */
 #ifndef QWEN3_TASK_SETS_H
@@ -41,10 +41,10 @@
 #define COMMON_TASKS(TILE_, P, LINEAR, ATTENTION)                                                  \
     TILE_(P, embed)                                                                                \
     TILE_(P, LINEAR)                                                                               \
-    ATTENTION(TILE_, P)                                                                            \
-    TILE_(P, draw)
+    ATTENTION(TILE_, P)
 #define COMMON_STREAMS(TILE_, P, LINEAR, ATTEND) TILE_(P, LINEAR) TILE_(P, ATTEND)
-#define SERVER_TASKS(TILE_, P) TILE_(P, boundary) TILE_(P, gate)
+#define SESSION_TASKS(TILE_, P) TILE_(P, draw) TILE_(P, next)
+#define SERVER_TASKS(TILE_, P) TILE_(P, draw_served) TILE_(P, boundary) TILE_(P, gate)
 #define EXPERT_TASKS(TILE_, P) TILE_(P, route) TILE_(P, expert_down)
 
 /* For all models. SERVED(task): the number of a task in the set of a server. */
@@ -52,7 +52,7 @@
 #if defined(FLEET_CUDA)
 #define ALL_TASKS(TILE_, P)                                                                        \
     COMMON_TASKS(TILE_, P, linear, ATTENTION_TASKS)                                                \
-    TILE_(P, next) JOIN_TASKS(TILE_, P) EXPERT_TASKS(TILE_, P) RANK_TASKS(TILE_, P)
+    SESSION_TASKS(TILE_, P) JOIN_TASKS(TILE_, P) EXPERT_TASKS(TILE_, P) RANK_TASKS(TILE_, P)
 #define SERVED_TASKS(TILE_, P)                                                                     \
     COMMON_TASKS(TILE_, P, linear, ATTENTION_TASKS)                                                \
     SERVER_TASKS(TILE_, P) EXPERT_TASKS(TILE_, P)
@@ -62,7 +62,7 @@ DECODER_DISPATCH(served, SERVED_TASKS, ALL_STREAMS)
 #else
 #define ALL_TASKS(TILE_, P)                                                                        \
     COMMON_TASKS(TILE_, P, linear, ATTENTION_TASKS)                                                \
-    TILE_(P, next)                                                                                 \
+    SESSION_TASKS(TILE_, P)                                                                        \
     SERVER_TASKS(TILE_, P) JOIN_TASKS(TILE_, P) EXPERT_TASKS(TILE_, P) RANK_TASKS(TILE_, P)
 #define SERVED(task) ((uint32_t)task_args_##task)
 #endif
@@ -102,7 +102,8 @@ PREFILL_DISPATCH(wide_set, WIDE_TASKS)
 #if defined(FLEET_CUDA)
 /* For models without experts: kernels that have no tasks with experts use fewer registers. */
 #define DENSE_TASKS(TILE_, P)                                                                      \
-    COMMON_TASKS(TILE_, P, linear_dense, ATTENTION_TASKS) TILE_(P, next) JOIN_TASKS(TILE_, P)
+    COMMON_TASKS(TILE_, P, linear_dense, ATTENTION_TASKS)                                          \
+    SESSION_TASKS(TILE_, P) JOIN_TASKS(TILE_, P)
 #define SERVED_DENSE_TASKS(TILE_, P)                                                               \
     COMMON_TASKS(TILE_, P, linear_dense, ATTENTION_TASKS) SERVER_TASKS(TILE_, P)
 #define DENSE_STREAMS(TILE_, P) COMMON_STREAMS(TILE_, P, linear_dense, attend)
@@ -114,7 +115,7 @@ DECODER_DISPATCH_WITH_PREFETCH(served_dense, SERVED_DENSE_TASKS, DENSE_STREAMS)
 /* For models without experts that were loaded for large batches. */
 #define LARGE_M_TASKS(TILE_, P)                                                                    \
     COMMON_TASKS(TILE_, P, linear_large_m, LARGE_M_ATTENTION_TASKS)                                \
-    TILE_(P, next) JOIN_TASKS(TILE_, P)
+    SESSION_TASKS(TILE_, P) JOIN_TASKS(TILE_, P)
 #define SERVED_LARGE_M_TASKS(TILE_, P)                                                             \
     COMMON_TASKS(TILE_, P, linear_large_m, LARGE_M_ATTENTION_TASKS) SERVER_TASKS(TILE_, P)
 #define LARGE_M_STREAMS(TILE_, P) COMMON_STREAMS(TILE_, P, linear_large_m, attend_large_m)

@@ -32,7 +32,7 @@ typedef struct choice {
     uint32_t n_tokens;
     qwen3_partial partial;
     qwen3_string text;
-    size_t echoed; /* bytes of it that are the prompt */
+    size_t exempt; /* bytes of it that no stop may be in: the prompt, and the first min_tokens */
     size_t ready;
     uint32_t failed; /* 1: no memory for the text */
     /* how it has ended */
@@ -72,7 +72,7 @@ static size_t held_back(const char *text, size_t size, const char *what, size_t 
 static void look_for_stops(choice *h, const completion *c, size_t before)
 {
     const size_t overlap =
-        before - h->echoed < MAX_STOP_BYTES ? before - h->echoed : MAX_STOP_BYTES;
+        before - h->exempt < MAX_STOP_BYTES ? before - h->exempt : MAX_STOP_BYTES;
     size_t length = 0, held = 0, at;
     if (!h->text.at) return;
     at = find_stop(c, &h->text, before - overlap, &length);
@@ -83,7 +83,7 @@ static void look_for_stops(choice *h, const completion *c, size_t before)
         return;
     }
     for (uint32_t i = 0; i < c->n_stops; i++) {
-        const size_t n = held_back(h->text.at + h->echoed, h->text.size - h->echoed, c->stops[i],
+        const size_t n = held_back(h->text.at + h->exempt, h->text.size - h->exempt, c->stops[i],
                                    strlen(c->stops[i]));
         if (n > held) held = n;
     }
@@ -96,7 +96,8 @@ static void choice_token(choice *h, const completion *c, const text_codec *codec
     const size_t before = h->text.size;
     if (h->stopped || h->failed) return;
     h->tokens[h->n_tokens++] = token;
-    for (uint32_t i = 0; i < c->n_stop_tokens; i++) h->stopped |= token == c->stop_tokens[i];
+    for (uint32_t i = 0; i < c->n_stop_tokens && h->n_tokens > c->shape.min_tokens; i++)
+        h->stopped |= token == c->stop_tokens[i];
     if (h->stopped && !c->include_stop) {
         h->ready = h->text.size;
         return;
@@ -104,6 +105,8 @@ static void choice_token(choice *h, const completion *c, const text_codec *codec
     if (codec->is_open &&
         qwen3_decode(&codec->tokenizer, token, !c->keep_special, &h->partial, &h->text))
         h->failed = 1;
+    else if (h->n_tokens <= c->shape.min_tokens)
+        h->exempt = h->ready = h->text.size;
     else if (h->stopped)
         h->ready = h->text.size;
     else
@@ -123,7 +126,7 @@ static int choice_echo(choice *h, const text_codec *codec, const prompt *p, uint
     if (p->text ? qwen3_string_add_text(&h->text, p->text)
                 : text_of_tokens(codec, p->tokens, p->n_tokens, keep_special, &h->text))
         return -1;
-    h->echoed = h->ready = h->text.size;
+    h->exempt = h->ready = h->text.size;
     return 0;
 }
 

@@ -32,6 +32,24 @@ typedef struct sampling {
     uint64_t seed;
 } sampling;
 
+/* What changes the logits that a job's tokens are chosen by; zeros: nothing. tasks/shape.h of
+   examples/qwen3 has the order. */
+#define ENGINE_MAX_BIASED 1024u
+#define ENGINE_MAX_ENDS 64u
+typedef struct engine_bias {
+    uint32_t token; /* in no other entry of the job */
+    float bias;     /* is added */
+} engine_bias;
+typedef struct shaping {
+    double repetition;          /* of tokens of prompt and answer; 0 or 1: no penalty */
+    double presence, frequency; /* of tokens of the answer */
+    uint32_t min_tokens;        /* of the answer, before a token ends it */
+    uint32_t n_biased, n_ends;
+    /* Both stay where they are until the job's last event. */
+    const engine_bias *biased;
+    const uint32_t *ends; /* tokens that end the answer beside end-of-sequence tokens */
+} shaping;
+
 typedef struct engine_job {
     const uint32_t *prompt; /* copied by engine_submit */
     uint32_t n_prompt;
@@ -39,6 +57,7 @@ typedef struct engine_job {
     uint32_t ignore_eos; /* 1: an end-of-sequence token does not end it */
     job_class priority;
     sampling sample;
+    shaping shape;
     void *user;
 } engine_job;
 
@@ -75,7 +94,8 @@ typedef struct engine_limits {
     uint32_t vocab;
     uint32_t
         context; /* n_prompt + max_tokens - 1 of a job, at most: the last token has no successor */
-    uint32_t samples; /* 0: greedy only; a temperature other than 0 must be refused */
+    uint32_t samples; /* 0: greedy only; a temperature other than 0 and what shapes logits must be
+                         refused */
 } engine_limits;
 
 /* Of one moment. */

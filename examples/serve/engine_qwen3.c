@@ -25,6 +25,7 @@ typedef struct job {
     uint32_t begun;     /* 1: it has a token */
     uint32_t last;      /* the last one */
     uint32_t reused;    /* tokens of its prompt */
+    uint32_t asks;      /* of its words */
 } job;
 
 struct engine {
@@ -104,8 +105,32 @@ static request_words words_of(const engine_job *from)
     w.sampling.top_p = (float)from->sample.top_p, w.sampling.min_p = (float)from->sample.min_p;
     w.sampling.seed = from->sample.seed;
     w.ignore_eos = from->ignore_eos;
+    w.repetition = from->shape.repetition > 0 ? (float)from->shape.repetition : 1;
+    w.presence = (float)from->shape.presence, w.frequency = (float)from->shape.frequency;
+    w.min_tokens = from->shape.min_tokens;
     return w;
 }
+
+/* Enters what a job asks of its logits. -1: not now. */
+static int enter_asks(engine *e, const engine_job *from, request_words *words)
+{
+    const shaping *shape = &from->shape;
+    const qwen3_config *c = &e->m.config;
+    request_asks *to;
+    if (!has_penalties(words) && !words->min_tokens && !shape->n_biased) return 0;
+    to = serving_ask(&e->s, words);
+    if (!to) return -1;
+    for (uint32_t i = 0; i < shape->n_biased; i++) {
+        token_bias *bias = &to->biased[to->n_biased++];
+        bias->token = shape->biased[i].token, bias->bias = word_of_float(shape->biased[i].bias);
+    }
+    for (uint32_t i = 0; i < c->eos_count && !from->ignore_eos; i++)
+        to->delayed[to->n_delayed++] = c->eos[i];
+    for (uint32_t i = 0; i < shape->n_ends; i++) to->delayed[to->n_delayed++] = shape->ends[i];
+    return 0;
+}
+typedef char asks_have_room
+    [ENGINE_MAX_BIASED <= MAX_BIASED && ENGINE_MAX_ENDS + QWEN3_MAX_EOS <= MAX_DELAYED ? 1 : -1];
 
 /* Under the lock: moves jobs to the request table, as long as it has entries for their class. */
 static void push_jobs(engine *e)
@@ -113,14 +138,19 @@ static void push_jobs(engine *e)
     for (uint32_t k = 0; k < JOB_CLASSES && !e->over; k++)
         while (e->waiting[k]) {
             job *j = e->waiting[k];
-            const request_words words = words_of(&j->j);
+            request_words words = words_of(&j->j);
             fleet_request r;
             fleet_ticket ticket;
             r.priority = k == JOB_REACTIVE ? FLEET_REACTIVE : FLEET_PROACTIVE;
             r.prompt = j->prompt, r.prompt_tokens = j->j.n_prompt;
             r.max_tokens = j->j.max_tokens;
             r.words = (const uint32_t *)(const void *)&words;
-            if (fleet_server_submit(&e->s.server, &r, &ticket)) break;
+            if (enter_asks(e, &j->j, &words)) break;
+            if (fleet_server_submit(&e->s.server, &r, &ticket)) {
+                serving_ask_no_more(&e->s, words.asks);
+                break;
+            }
+            j->asks = words.asks;
             e->waiting[k] = j->next;
             j->id = ticket.id;
             free(j->prompt);
@@ -155,6 +185,7 @@ static void take_end(engine *e, const fleet_server_event *event)
     for (at = &e->active; (*at)->id != event->id;) at = &(*at)->next;
     j = *at;
     *at = j->next;
+    serving_ask_no_more(&e->s, j->asks);
     (j->begun ? e->load.running : e->load.waiting)[j->j.priority]--;
     if (event->kind == FLEET_EVENT_FAILED) {
         kind = ENGINE_FAILED;

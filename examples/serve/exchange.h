@@ -423,7 +423,8 @@ static engine_status choice_submit(choice *h, uint32_t *fits)
     job.prompt = p->tokens, job.n_prompt = p->n_tokens, job.max_tokens = c->max_tokens,
     job.ignore_eos = c->ignore_eos;
     job.priority = c->priority, job.user = h;
-    job.sample = c->sample;
+    job.sample = c->sample, job.shape = c->shape;
+    job.shape.ends = c->stop_tokens, job.shape.n_ends = c->n_stop_tokens;
     job.sample.seed = c->has_seed ? c->sample.seed + h->index : s->seed + h->number;
     /* before it has events */
     trace_request(s->desc.trace, c->priority, h->number, p->n_tokens, c->max_tokens);

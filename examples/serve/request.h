@@ -22,7 +22,7 @@
 #define MAX_CHOICES 128u /* prompts, times `n` */
 #define MAX_STOPS 4u
 #define MAX_STOP_BYTES 256u
-#define MAX_STOP_TOKENS 64u
+#define MAX_STOP_TOKENS ENGINE_MAX_ENDS
 #define DEFAULT_MAX_TOKENS 256u /* of a completion; a chat has as many as fit */
 
 /* What is known before a body is read. */
@@ -71,6 +71,8 @@ typedef struct completion {
     job_class priority;
     sampling sample;
     uint32_t has_seed; /* 0: the server chooses one */
+    shaping shape;     /* without `ends`, which are stop_tokens */
+    engine_bias *biased;
 } completion;
 
 typedef struct refusal {
@@ -190,22 +192,13 @@ static int is_minus_one(const json_t *value)
     return json_is_integer(value) && json_integer_value(value) == -1;
 }
 
-/* 0 is 0.0, and an object whose values are all 0 is an empty one. */
+/* 0 is 0.0. */
 static int is_neutral(const json_t *value, const json_t *neutral)
 {
-    const char *key;
-    json_t *item;
     if (json_is_number(value) && json_is_number(neutral))
         return json_number_value(value) >= json_number_value(neutral) &&
                json_number_value(value) <= json_number_value(neutral);
-    if (!json_is_object(value) || !json_is_object(neutral) || json_object_size(neutral))
-        return json_equal(value, neutral);
-    json_object_foreach((json_t *)(uintptr_t)value, key, item)
-    {
-        if (!json_is_number(item) || json_number_value(item) < 0 || json_number_value(item) > 0)
-            return 0;
-    }
-    return 1;
+    return json_equal(value, neutral);
 }
 
 /* ---- fields that are not done ---- */
@@ -764,6 +757,82 @@ static int read_seed(completion_parser *p, const completion_field *f, json_t *va
     return 0;
 }
 
+/* ---- what changes logits ---- */
+
+static int refuse_greedy(completion_parser *p, const char *name, int asks)
+{
+    if (!asks || p->rules->limits.samples) return 0;
+    return refuse(p->why, 400, name, "cannot be done: this engine takes the most likely token");
+}
+
+static int read_presence(completion_parser *p, const completion_field *f, json_t *value)
+{
+    double *to = &p->c->shape.presence;
+    if (read_number(p, f->name, value, -2, 2, to)) return -1;
+    return refuse_greedy(p, f->name, *to < 0 || *to > 0);
+}
+
+static int read_frequency(completion_parser *p, const completion_field *f, json_t *value)
+{
+    double *to = &p->c->shape.frequency;
+    if (read_number(p, f->name, value, -2, 2, to)) return -1;
+    return refuse_greedy(p, f->name, *to < 0 || *to > 0);
+}
+
+static int read_repetition(completion_parser *p, const completion_field *f, json_t *value)
+{
+    double *to = &p->c->shape.repetition;
+    if (read_number(p, f->name, value, 0.01, 100, to)) return -1;
+    return refuse_greedy(p, f->name, *to < 1 || *to > 1);
+}
+
+static int read_min_tokens(completion_parser *p, const completion_field *f, json_t *value)
+{
+    uint64_t n = 0;
+    if (read_integer(p, f->name, value, 0, UINT32_MAX, &n)) return -1;
+    p->c->shape.min_tokens = (uint32_t)n;
+    return refuse_greedy(p, f->name, n > 0);
+}
+
+/* The token that a key names, spelt in one way only. */
+static int token_of_key(const char *key, uint32_t vocab, uint32_t *token)
+{
+    uint64_t n = 0;
+    const size_t digits = strspn(key, "0123456789");
+    if (!digits || key[digits] || (key[0] == '0' && digits > 1) || digits > 10) return -1;
+    for (size_t i = 0; i < digits; i++) n = n * 10 + (uint64_t)(key[i] - '0');
+    *token = (uint32_t)n;
+    return n < vocab ? 0 : -1;
+}
+
+static int read_bias(completion_parser *p, const completion_field *f, json_t *value)
+{
+    completion *c = p->c;
+    const char *key;
+    json_t *item;
+    if (json_is_array(value) && !json_array_size(value)) return 0;
+    if (!json_is_object(value))
+        return refuse(p->why, 400, f->name, "must be an object of token ids and numbers");
+    c->biased = (engine_bias *)malloc((json_object_size(value) + 1) * sizeof *c->biased);
+    if (!c->biased) return refuse(p->why, 503, f->name, "no memory is left");
+    json_object_foreach(value, key, item)
+    {
+        engine_bias *to = &c->biased[c->shape.n_biased];
+        const field_name name = field_in("logit_bias.", key);
+        double bias = 0;
+        if (read_number(p, name.text, item, -100, 100, &bias)) return -1;
+        if (!(bias < 0 || bias > 0)) continue;
+        if (token_of_key(key, p->rules->limits.vocab, &to->token))
+            return refuse(p->why, 400, name.text, "must name a token from 0 to %u",
+                          p->rules->limits.vocab - 1u);
+        to->bias = (float)bias;
+        if (++c->shape.n_biased > ENGINE_MAX_BIASED)
+            return refuse_above(p->why, 400, f->name, ENGINE_MAX_BIASED, "too many tokens");
+    }
+    c->shape.biased = c->biased;
+    return refuse_greedy(p, f->name, c->shape.n_biased > 0);
+}
+
 /* ---- the table ---- */
 
 #define OF_TEXT COMPLETION_TEXT
@@ -798,6 +867,12 @@ static const completion_field completion_fields[] = {
     {"min_p", OF_BOTH, read_min_p, NULL},
     {"top_k", OF_BOTH, read_top_k, NULL},
     {"seed", OF_BOTH, read_seed, NULL},
+    {"presence_penalty", OF_BOTH, read_presence, NULL},
+    {"frequency_penalty", OF_BOTH, read_frequency, NULL},
+    {"repetition_penalty", OF_BOTH, read_repetition, NULL},
+    {"repeat_penalty", OF_BOTH, read_repetition, NULL},
+    {"logit_bias", OF_BOTH, read_bias, NULL},
+    {"min_tokens", OF_BOTH, read_min_tokens, NULL},
     {"enable_thinking", OF_CHATS, read_thinking, NULL},
     {"chat_template_kwargs", OF_CHATS, read_template_arguments, NULL},
     {"reasoning_effort", OF_CHAT, read_effort, NULL},
@@ -809,12 +884,6 @@ static const completion_field completion_fields[] = {
     {"top_logprobs", OF_CHAT, read_neutral, "[0]"},
     {"prompt_logprobs", OF_BOTH, read_neutral, "[false]"},
     {"n_probs", OF_BOTH, read_neutral, "[0]"},
-    {"presence_penalty", OF_BOTH, read_neutral, "[0]"},
-    {"frequency_penalty", OF_BOTH, read_neutral, "[0]"},
-    {"repetition_penalty", OF_BOTH, read_neutral, "[1]"},
-    {"repeat_penalty", OF_BOTH, read_neutral, "[1]"},
-    {"logit_bias", OF_BOTH, read_neutral, "[{}, []]"},
-    {"min_tokens", OF_BOTH, read_neutral, "[0]"},
     {"best_of", OF_BOTH, read_neutral, "[1]"},
     {"suffix", OF_TEXT, read_neutral, "[\"\"]"},
     {"use_beam_search", OF_BOTH, read_neutral, "[false]"},
@@ -911,6 +980,7 @@ static void completion_free(completion *c)
 {
     completion_free_prompt(c);
     for (uint32_t i = 0; i < c->n_stops; i++) free(c->stops[i]);
+    free(c->biased);
     memset(c, 0, sizeof *c);
 }
 
@@ -929,6 +999,8 @@ static int check_fields(completion *c, refusal *why)
             return refuse(why, 400, prompts[i].field, "is missing");
     if (c->include_usage && !c->stream)
         return refuse(why, 400, "stream_options", "needs \"stream\": true");
+    if (c->max_tokens && c->shape.min_tokens > c->max_tokens)
+        return refuse_above(why, 400, "min_tokens", c->max_tokens, "more than max_tokens");
     if (c->n * c->n_prompts > MAX_CHOICES)
         return refuse_above(why, 400, "n", MAX_CHOICES / c->n_prompts, "too many answers");
     return 0;

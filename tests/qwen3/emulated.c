@@ -3088,6 +3088,7 @@ typedef struct served_job {
     uint32_t prompt[SERVED_CONTEXT], n_prompt, max_tokens;
     fleet_class priority;
     float temperature;
+    uint32_t asks; /* 1: no token twice in the answer, by a penalty; of one job at most */
     /* When it comes: before this task of that step; and how its run went. */
     uint32_t step, task;
     uint64_t id;
@@ -3099,7 +3100,8 @@ typedef struct small_server {
     fleet_server server;
     decoder d;
     batch b[2];
-    gate_state gates;
+    served_state served;
+    request_asks asks;
     prefill_step step_of;
     token_row rows[3 * PREFILL_TILE_ROWS];
     prefill_block blocks[SERVED_BLOCKS];
@@ -3172,7 +3174,7 @@ static void small_open(small_server *s, uint32_t decode_rows, uint32_t chunk_row
     d->head_dim = SERVED_DIM, d->vocab = SERVED_VOCAB, d->context = SERVED_CONTEXT;
     d->root = 1 / sqrtf(SERVED_DIM), d->eps = 1e-6f, d->layers = SERVED_LAYERS;
     d->pages = SERVED_PAGES, d->chiplets = 1, d->workers = SERVED_WORKERS, d->rounds = 1;
-    d->b = s->b, d->gates = &s->gates, d->table = s->server.table;
+    d->b = s->b, d->served = &s->served, d->table = s->server.table;
     d->page_table = fleet_server_page_tables(&s->server, &d->table_pages);
     d->rope = rope = floats_of(SERVED_CONTEXT * SERVED_DIM);
     for (uint32_t i = 0; i < SERVED_CONTEXT * SERVED_DIM / 2; i++) {
@@ -3194,6 +3196,9 @@ static void small_open(small_server *s, uint32_t decode_rows, uint32_t chunk_row
     d->logits = floats_of((size_t)SERVED_JOBS * SERVED_TOKENS * SERVED_VOCAB);
     d->sampling = (sampling_desc *)calloc(MAX_ROWS, sizeof *d->sampling);
     d->drawn = (int32_t *)calloc(MAX_ROWS, sizeof *d->drawn);
+    s->served.asks = &s->asks;
+    s->served.history = (int32_t *)calloc(SERVED_CONTEXT, sizeof(int32_t));
+    s->served.shaped = (uint32_t *)calloc((MANY_SERVED_ROWS + 1) * SERVED_VOCAB, sizeof(uint32_t));
     d->prefill = &s->step_of, d->prefill_rows = s->rows, d->prefill_blocks = s->blocks;
     d->prefill_stays = 1, s->step_of.chunk_row = chunk_row, s->step_of.head_row = head_row;
     s->step_of.has_row_blocks = has_row_blocks, s->step_of.chunk_room = chunk_rows,
@@ -3237,6 +3242,7 @@ static void small_close(small_server *s)
     free(s->arena), free((void *)(uintptr_t)d->rope), free(d->h), free(d->squares), free(d->qkv);
     free(d->best), free(d->best_token), free(d->parked_h), free(d->parked_x);
     free(d->parked_squares), free(d->logits), free(d->sampling), free(d->drawn);
+    free(s->served.history), free(s->served.shaped);
     may_copy.values = 0;
 }
 
@@ -3253,7 +3259,8 @@ static void served_submit(test_run *t, small_server *s, served_job *j, uint32_t 
     request_words words;
     memset(&words, 0, sizeof words);
     words.ignore_eos = 1, words.output = output;
-    words.sampling.temperature = j->temperature, words.sampling.seed = 3;
+    words.sampling.temperature = j->asks ? 1 : j->temperature, words.sampling.seed = 3;
+    words.asks = words.greedy = j->asks, words.repetition = 1, words.presence = 1000;
     r.priority = j->priority, r.prompt = j->prompt, r.prompt_tokens = j->n_prompt;
     r.max_tokens = j->max_tokens, r.words = (const uint32_t *)(const void *)&words;
     if (fleet_server_submit(&s->server, &r, &ticket)) test_fail(t, __FILE__, __LINE__, "refused");
@@ -3301,8 +3308,12 @@ static uint32_t run_small(test_run *t, small_server *s, served_job *jobs, uint32
         for (uint32_t k = 0; k < jobs[i].n && jobs[i].temperature == 0 && !is_part(); k++) {
             const float *of = jobs[i].logits + k * SERVED_VOCAB;
             uint32_t best = 0;
-            for (uint32_t e = 0; e < SERVED_VOCAB; e++)
-                if (!(of[e] <= of[best])) best = e;
+            uint32_t seen[SERVED_VOCAB] = {0};
+            for (uint32_t before = 0; before < k && jobs[i].asks; before++)
+                seen[jobs[i].tokens[before]] = 1;
+            while (seen[best]) best++;
+            for (uint32_t e = best; e < SERVED_VOCAB; e++)
+                if (!seen[e] && !(of[e] <= of[best])) best = e;
             if (jobs[i].tokens[k] != best)
                 test_fail(t, __FILE__, __LINE__, "job %u: token %u is %u, not %u", i, k,
                           jobs[i].tokens[k], best);
@@ -3364,7 +3375,7 @@ static void check_preemption(test_run *t, const uint32_t *prompts, uint32_t deco
         served_job *j = &jobs[i];
         j->n_prompt = prompts[i], j->max_tokens = tokens[i];
         j->priority = i == 2 ? FLEET_REACTIVE : FLEET_PROACTIVE;
-        j->temperature = i == 3 ? 0.8f : 0;
+        j->temperature = i == 3 ? 0.8f : 0, j->asks = i == 0;
         for (uint32_t k = 0; k < j->n_prompt; k++) j->prompt[k] = draw(SERVED_VOCAB);
     }
     memcpy(alone, jobs, sizeof jobs);

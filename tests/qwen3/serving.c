@@ -37,6 +37,7 @@ static const char *const fixtures[] = {"tests/fixtures/qwen3-tiny",
 typedef struct kind {
     uint32_t prompt[LONGEST_PROMPT], n_prompt, max_tokens;
     request_words words;
+    const request_asks *asks; /* null: nothing of its logits */
     int32_t alone[MOST_TOKENS];
     uint32_t n_alone;
     float *logits; /* [MOST_TOKENS][vocab] */
@@ -49,6 +50,7 @@ typedef struct job {
     uint32_t tokens[MOST_TOKENS], n, ended; /* ended: 1 + fleet_event_kind */
     uint32_t is_cancelled, is_aborted;
     uint32_t reused; /* tokens of its prompt */
+    uint32_t asks;   /* of its words */
     fleet_status status;
 } job;
 
@@ -212,11 +214,20 @@ static int submit(stand *o, uint32_t i, const kind *of, fleet_class priority)
     request_words words = of->words;
     fleet_request r;
     fleet_ticket ticket;
+    if (of->asks) {
+        request_asks *asks = serving_ask(&o->s, &words);
+        if (!asks) return 0;
+        *asks = *of->asks;
+    }
     words.output = i;
     r.priority = priority, r.prompt = of->prompt;
     r.prompt_tokens = of->n_prompt, r.max_tokens = of->max_tokens;
     r.words = (const uint32_t *)(const void *)&words;
-    if (fleet_server_submit(&o->s.server, &r, &ticket)) return 0;
+    if (fleet_server_submit(&o->s.server, &r, &ticket)) {
+        serving_ask_no_more(&o->s, words.asks);
+        return 0;
+    }
+    j->asks = words.asks;
     j->of = of, j->id = ticket.id, j->priority = priority;
     o->n++;
     return 1;
@@ -249,6 +260,7 @@ static void take_events(stand *o)
                 fleet_server_release(&o->s.server, &e);
         } else {
             j->ended = 1 + (uint32_t)e.kind, j->status = e.status;
+            serving_ask_no_more(&o->s, j->asks);
             o->ended++;
         }
     }
@@ -488,6 +500,143 @@ static void cancels(test_run *t)
         serving_free(&o->s);
     }
     CHECK(cancelled > 5);
+}
+
+/* ---- what requests ask of their logits ---- */
+
+#define ASKING_KINDS 6u
+#define ASKING_TOKENS 12u
+/* Penalties, biases and a least length, alone and together; the last two draw one of two tokens. */
+static void make_asking_kinds(stand *o, kind *kinds, request_asks *asks)
+{
+    const uint32_t vocab = o->m.config.vocab;
+    uint64_t seed = 21;
+    for (uint32_t i = 0; i < ASKING_KINDS; i++) {
+        kind *k = &kinds[i];
+        request_words *w = &k->words;
+        k->n_prompt = 7 + 6 * i, k->max_tokens = ASKING_TOKENS;
+        for (uint32_t t = 0; t < k->n_prompt; t++) k->prompt[t] = random_below(&seed, vocab);
+        k->asks = &asks[i];
+        w->repetition = 1;
+        /* the answer says the same three times, and then something else */
+        if (i == 0 || i > 3) w->presence = -5, w->frequency = 1.7f;
+        if (i == 1 || i > 3) w->repetition = 1.3f;
+        if (i > 3) w->sampling.temperature = 0.8f, w->sampling.top_k = 2, w->sampling.seed = i;
+        w->ignore_eos = 1;
+        if (i == 3 || i == 5) /* all even tokens that fit, and no end by them for eight tokens */
+            for (w->min_tokens = 8; asks[i].n_delayed < MAX_DELAYED; asks[i].n_delayed++)
+                asks[i].delayed[asks[i].n_delayed] = 2 * asks[i].n_delayed;
+        if (i < 2 || i == 3) continue;
+        for (uint32_t token = i; token < vocab; token += 3) {
+            /* three tokens are so likely that they come again and again */
+            const float bias = token < i + 9 ? 30.0f : token % 2 ? -100.0f : 1.5f;
+            token_bias *b = &asks[i].biased[asks[i].n_biased++];
+            b->token = token, b->bias = word_of_float(bias);
+        }
+        if (i == 2) w->frequency = 2.5f;
+    }
+}
+
+/* A logit as the request wants it, in double precision. */
+static double asked_logit(const kind *k, const job *j, uint32_t step, uint32_t token, float logit)
+{
+    const request_words *w = &k->words;
+    double x = (double)logit;
+    uint32_t count = 0, in_prompt = 0;
+    for (uint32_t i = 0; i < k->n_prompt; i++) in_prompt |= k->prompt[i] == token;
+    for (uint32_t i = 0; i < step; i++) count += j->tokens[i] == token;
+    if (in_prompt || count) x = x > 0 ? x / (double)w->repetition : x * (double)w->repetition;
+    x -= (double)w->frequency * count + (count ? (double)w->presence : 0);
+    for (uint32_t i = 0; i < k->asks->n_biased; i++)
+        if (k->asks->biased[i].token == token) x += (double)float_of_word(k->asks->biased[i].bias);
+    for (uint32_t i = 0; i < k->asks->n_delayed && step < w->min_tokens; i++)
+        if (k->asks->delayed[i] == token) x = -1e30;
+    return x;
+}
+
+/* Each token of job i is the most likely one, or one of the two, of what the reference makes of the
+   logits that were kept. Returns how many are not those of the largest logits. */
+static uint32_t check_asked(stand *o, uint32_t i)
+{
+    const job *j = &o->jobs[i];
+    const kind *k = j->of;
+    const uint32_t vocab = o->m.config.vocab, places = k->words.sampling.temperature > 0 ? 2 : 1;
+    uint32_t others = 0;
+    float *logits = (float *)malloc(vocab * sizeof(float));
+    if (!logits) abort();
+    if (j->n != k->max_tokens) test_fail(o->t, __FILE__, __LINE__, "%u tokens", j->n);
+    for (uint32_t s = 0; s < j->n && !o->t->failed_here; s++) {
+        const size_t from = ((size_t)i * o->s.d.logit_steps + s) * vocab;
+        uint32_t better = 0, larger = 0;
+        double own;
+        fleet_to_host(logits, o->s.d.logits + from, vocab * sizeof(float), NULL);
+        own = asked_logit(k, j, s, j->tokens[s], logits[j->tokens[s]]);
+        for (uint32_t token = 0; token < vocab; token++) {
+            better += asked_logit(k, j, s, token, logits[token]) > own + 1e-4;
+            larger += logits[token] > logits[j->tokens[s]];
+        }
+        if (better >= places)
+            test_fail(o->t, __FILE__, __LINE__, "kind %u, token %u: %u tokens are better", i, s,
+                      better);
+        others += larger >= places;
+    }
+    free(logits);
+    return others;
+}
+
+/* Requests of all these kinds, and plain ones beside them: as the reference has it, and the same
+   bits as alone. */
+static void logits_are_shaped_in(test_run *t, uint32_t fixture, uint32_t chunk_rows)
+{
+    static kind kinds[ASKING_KINDS];
+    static request_asks asks[ASKING_KINDS];
+    stand *o = stand_of(t, fixture);
+    serving_desc d = usual(2);
+    fleet_server_stats stats;
+    batch last;
+    if (!o) return;
+    memset(kinds, 0, sizeof kinds);
+    memset(asks, 0, sizeof asks);
+    d.chunk_rows = chunk_rows;
+    make_asking_kinds(o, kinds, asks);
+    for (uint32_t i = 0; i < ASKING_KINDS && !t->failed_here; i++) {
+        kind *k = &kinds[i];
+        const size_t bytes = (size_t)MOST_TOKENS * o->m.config.vocab * sizeof(float);
+        k->logits = (float *)calloc(1, bytes);
+        if (!k->logits || stand_open(o, &d)) break;
+        CHECK(submit(o, 0, k, FLEET_REACTIVE));
+        wait_for(o, 1);
+        stand_close(o, &stats, &last);
+        if (!check_asked(o, 0) && !t->failed_here)
+            test_fail(t, __FILE__, __LINE__, "kind %u changes no token", i);
+        k->n_alone = o->jobs[0].n;
+        for (uint32_t s = 0; s < k->n_alone; s++) k->alone[s] = (int32_t)o->jobs[0].tokens[s];
+        fleet_to_host(k->logits, o->s.d.logits, bytes, NULL);
+        serving_free(&o->s);
+    }
+    d = usual(1), d.chunk_rows = chunk_rows;
+    if (!t->failed_here && !stand_open(o, &d)) {
+        const uint32_t all = 2 * ASKING_KINDS + 4;
+        for (uint32_t i = 0; i < all && !t->failed_here;) {
+            const kind *k =
+                i % 4 == 3 && !o->s.is_wide ? &o->kinds[2 + i / 4] : &kinds[i * 5 % ASKING_KINDS];
+            i += (uint32_t)submit(o, i, k, (fleet_class)(i % 2));
+            take_events(o);
+        }
+        wait_for(o, all);
+        stand_close(o, &stats, &last);
+        for (uint32_t i = 0; i < all && !t->failed_here; i++) check_job(o, i);
+        CHECK_INT(o->s.n_free_asks, o->s.desc.requests);
+        serving_free(&o->s);
+    }
+    for (uint32_t i = 0; i < ASKING_KINDS; i++) free(kinds[i].logits);
+}
+static void logits_are_shaped(test_run *t)
+{
+    stand *o = stand_of(t, 0);
+    logits_are_shaped_in(t, 0, 10);
+    if (!t->failed_here) logits_are_shaped_in(t, 1, 10);
+    if (!t->failed_here && o && o->m.has_prefill) logits_are_shaped_in(t, 0, 100);
 }
 
 /* ---- long chunks ---- */
@@ -820,6 +969,7 @@ static void tests(test_run *t)
         TEST(experts_checkpoint);
         TEST(each_layer_once);
         TEST(prefixes_are_found);
+        TEST(logits_are_shaped);
         TEST(refused);
         TEST(cancels);
 #if defined(FLEET_HOST)

@@ -106,13 +106,32 @@ for (const [field, values] of Object.entries(neutral))
 
 // Fields that ask for what is not done.
 const refused = {
-    logprobs: true, top_logprobs: 5, presence_penalty: 0.5, frequency_penalty: -1, repetition_penalty: 1.1, logit_bias: { 5: 1 },
+    logprobs: true, top_logprobs: 5,
     tool_choice: 'required', response_format: { type: 'json_object' },
-    guided_regex: 'a+', guided_json: { type: 'object' }, min_tokens: 2, best_of: 2, store: true, modalities: ['text', 'audio'],
+    guided_regex: 'a+', guided_json: { type: 'object' }, best_of: 2, store: true, modalities: ['text', 'audio'],
     service_tier: 'flex', verbosity: 'high', add_generation_prompt: false, echo: true, mirostat: 2, audio: {}, prediction: {},
 };
 for (const [field, value] of Object.entries(refused))
     await test(`openai/refused/${field}`, () => raises(chat({ [field]: value }), 400, { param: field, code: 'unsupported_value' }));
+
+// What changes logits. The engine of the tests adds the tokens so far to one that has a penalty.
+await test('openai/logit_bias', async () => {
+    equal((await text({ logit_bias: { 65: 100, 66: -100 } })).choices[0].token_ids, [65, 65, 65, 65]);
+    await raises(chat({ logit_bias: { the: 1 } }), 400, { param: 'logit_bias.the' });
+    await raises(chat({ logit_bias: { 5: 101 } }), 400, { param: 'logit_bias.5' });
+});
+for (const [field, value, most] of [['presence_penalty', 0.5, 2.5], ['frequency_penalty', 2, -3], ['repetition_penalty', 1.1, 0], ['repeat_penalty', 1.2, 0]])
+    await test(`openai/${field}`, async () => {
+        equal((await text({ prompt: [10, 20], [field]: value })).choices[0].token_ids, [10, 21, 12, 23]);
+        await raises(chat({ [field]: most }), 400, { param: field });
+    });
+await test('openai/min_tokens', async () => {
+    const more = { prompt: [65, 66, 67], stop_token_ids: [66], include_stop_str_in_output: true, max_tokens: 9 };
+    equal((await text(more)).choices[0].token_ids, [65, 66]);
+    equal((await text({ ...more, min_tokens: 3 })).choices[0].token_ids, [65, 0, 67, 65, 66]);
+    equal((await text({ prompt: 'ab', stop: 'a', min_tokens: 3, max_tokens: 9 })).choices[0].text, 'abab');
+    await raises(chat({ min_tokens: 9 }), 400, { param: 'min_tokens' });
+});
 
 await test('openai/stop', async () => {
     const whole = (await text({ prompt: 'one END two ', max_tokens: 50 })).choices[0].text;
@@ -209,11 +228,11 @@ await test('ai/stop', async () => {
 await test('ai/refused', async () => {
     let message = '';
     try {
-        await generateText({ ...quiet, model: provider(model), prompt: 'Hi', presencePenalty: 0.5 });
+        await generateText({ ...quiet, model: provider(model), prompt: 'Hi', presencePenalty: 2.5 });
     } catch (error) {
         message = error.message;
     }
-    equal(message.startsWith('presence_penalty: is not supported'), true);
+    equal(message.startsWith('presence_penalty: must be a number from -2 to 2'), true);
 });
 
 // ---- LangChain

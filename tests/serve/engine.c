@@ -118,6 +118,13 @@ static engine_status submit(bench *b, record *r, const kind *of, job_class prior
         job.sample.temperature = 0.8, job.sample.top_p = 0.9;
         job.sample.seed = (uint64_t)(of - b->kinds);
     }
+    if ((of - b->kinds) % 3 == 1) { /* and every third one asks something of its logits */
+        static const engine_bias biased[] = {{3, 100}, {4, 100}, {5, -100}};
+        static const uint32_t ends[] = {3};
+        job.shape.repetition = 1.2, job.shape.presence = 0.5, job.shape.frequency = 1.5;
+        job.shape.biased = biased, job.shape.n_biased = (of - b->kinds) % 2 ? 3 : 0;
+        job.shape.ends = ends, job.shape.n_ends = 1, job.shape.min_tokens = 2;
+    }
     return engine_submit(b->e, &job, &r->ticket, &fits);
 }
 
@@ -405,10 +412,37 @@ static void opens_nothing(test_run *t)
     (void)t;
 }
 
+/* A bias chooses the token, and one that ends the answer is not among the first min_tokens. */
+static void logits_are_shaped(test_run *t)
+{
+    static const engine_bias biased[] = {{7, 100}, {9, 50}};
+    static const uint32_t ends[] = {7};
+    engine_job job;
+    bench b;
+    record *r;
+    uint32_t fits = 0;
+    bench_open(t, &b, FIXTURE, "0", 2, 4);
+    memset(&job, 0, sizeof job);
+    job.prompt = b.kinds[0].prompt, job.n_prompt = b.kinds[0].n_prompt;
+    job.max_tokens = 5, job.ignore_eos = 1;
+    job.shape.biased = biased, job.shape.n_biased = 2;
+    for (uint32_t i = 0; i < 2; i++) {
+        r = &b.records[i];
+        job.user = r;
+        if (i) job.shape.ends = ends, job.shape.n_ends = 1, job.shape.min_tokens = 3;
+        CHECK_INT(engine_submit(b.e, &job, &r->ticket, &fits), ENGINE_OK);
+        CHECK(soon(&b, i + 1));
+        CHECK(r->n == 5 && r->end == ENGINE_FINISHED);
+        for (uint32_t k = 0; k < 5; k++) CHECK_INT(r->tokens[k] == 7, !i || k >= 3);
+    }
+    bench_close(&b);
+}
+
 static void tests(test_run *t)
 {
     TEST(same_tokens_as_alone);
     TEST(reused_tokens_are_told);
+    TEST(logits_are_shaped);
     TEST(full_queues);
     TEST(stop_ends_every_job);
 #if defined(ENGINE_QWEN3)

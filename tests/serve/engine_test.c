@@ -55,10 +55,26 @@ static void test_event(engine *e, const test_job *j, engine_event_kind kind, uin
     e->desc.on_event(e->desc.user, &event);
 }
 
+/* The job's next token. Whatever changes logits does so in a way that shows: a bias of 100 wins, a
+   penalty adds the tokens so far, and no end comes too early. */
+static uint32_t test_token(const test_job *j)
+{
+    const shaping *shape = &j->job.shape;
+    uint32_t token = j->prompt[j->done % j->job.n_prompt];
+    if (shape->presence > 0 || shape->frequency > 0 || shape->repetition > 1)
+        token = (token + j->done) % TEST_BAD;
+    for (uint32_t i = 0; i < shape->n_biased; i++)
+        if (shape->biased[i].bias >= 100) token = shape->biased[i].token;
+    if (j->done >= shape->min_tokens) return token;
+    for (uint32_t i = 0; i < shape->n_ends; i++)
+        if (token == shape->ends[i]) token = 0;
+    return token == TEST_EOS && !j->job.ignore_eos ? 0 : token;
+}
+
 /* Gives a running job its next token. 1: it has ended. */
 static int test_step(engine *e, test_job *j, uint32_t cancelled)
 {
-    const uint32_t token = j->prompt[j->done % j->job.n_prompt];
+    const uint32_t token = test_token(j);
     if (cancelled || e->load.failed || token == TEST_BAD || token == TEST_BROKEN) {
         if (token == TEST_BROKEN && !cancelled) {
             pthread_mutex_lock(&e->lock);

@@ -104,8 +104,21 @@ static void refused_fields(test_run *t)
         {TEXT, "{\"prompt\":[1],\"stop_token_ids\":[512]}", 400, "stop_token_ids[0]", "to 511", -1},
         {TEXT, "{\"prompt\":[1],\"logprobs\":0}", 400, "logprobs", "is not supported", -1},
         {CHAT, "{" HI ",\"logprobs\":true}", 400, "logprobs", "is not supported", -1},
-        {TEXT, "{\"prompt\":[1],\"logit_bias\":{\"5\":1}}", 400, "logit_bias", "{}", -1},
-        {TEXT, "{\"prompt\":[1],\"presence_penalty\":0.1}", 400, "presence_penalty", "[0]", -1},
+        {TEXT, "{\"prompt\":[1],\"logit_bias\":7}", 400, "logit_bias", "must be an object", -1},
+        {TEXT, "{\"prompt\":[1],\"logit_bias\":[[5,1]]}", 400, "logit_bias", "an object", -1},
+        {TEXT, "{\"prompt\":[1],\"logit_bias\":{\"5\":101}}", 400, "logit_bias.5", "to 100", -1},
+        {TEXT, "{\"prompt\":[1],\"logit_bias\":{\"512\":1}}", 400, "logit_bias.512", "to 511", -1},
+        {TEXT, "{\"prompt\":[1],\"logit_bias\":{\"05\":1}}", 400, "logit_bias.05", "a token", -1},
+        {TEXT, "{\"prompt\":[1],\"logit_bias\":{\"the\":1}}", 400, "logit_bias.the", "token", -1},
+        {TEXT, "{\"prompt\":[1],\"logit_bias\":{\"99999999999999999999\":1}}", 400,
+         "logit_bias.99999999999999999999", "a token", -1},
+        {TEXT, "{\"prompt\":[1],\"presence_penalty\":2.1}", 400, "presence_penalty", "to 2", -1},
+        {TEXT, "{\"prompt\":[1],\"frequency_penalty\":-2.1}", 400, "frequency_penalty", "-2", -1},
+        {TEXT, "{\"prompt\":[1],\"repetition_penalty\":0}", 400, "repetition_penalty", "0.01", -1},
+        {TEXT, "{\"prompt\":[1],\"repeat_penalty\":\"a\"}", 400, "repeat_penalty", "number", -1},
+        {TEXT, "{\"prompt\":[1],\"min_tokens\":-1}", 400, "min_tokens", "from 0", -1},
+        {TEXT, "{\"prompt\":[1],\"min_tokens\":5,\"max_tokens\":4}", 400, "min_tokens",
+         "at most 4 fit", 4},
         {TEXT, "{\"prompt\":[1],\"response_format\":{\"type\":\"json_object\"}}", 400,
          "response_format", "text", -1},
         {CHAT, "{" HI ",\"tools\":[{\"type\":\"function\"}]}", 400, "tools[0].function.name",
@@ -148,6 +161,10 @@ static void refused_without_text_or_sampling(test_run *t)
         {TEXT, "{\"prompt\":\"hi\"}", 400, "prompt", "no tokenizer", -1},
         {CHAT, "{" HI "}", 400, "messages", "no tokenizer", -1},
         {TEXT, "{\"prompt\":[1],\"temperature\":0.5}", 400, "temperature", "must be 0", -1},
+        {TEXT, "{\"prompt\":[1],\"presence_penalty\":1}", 400, "presence_penalty", "cannot", -1},
+        {TEXT, "{\"prompt\":[1],\"repetition_penalty\":2}", 400, "repetition_penalty", "ca", -1},
+        {TEXT, "{\"prompt\":[1],\"min_tokens\":1}", 400, "min_tokens", "cannot be done", -1},
+        {TEXT, "{\"prompt\":[1],\"logit_bias\":{\"1\":1}}", 400, "logit_bias", "cannot be", -1},
     };
     for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++)
         check_refused(t, &greedy_ids, &bodies[i]);
@@ -201,7 +218,9 @@ static void all_fields_are_read(test_run *t)
     const char *text = "{\"model\":\"tiny\",\"prompt\":[3,1,511],\"max_tokens\":9,\"stream\":true,"
                        "\"stream_options\":{\"include_usage\":true},\"priority\":\"proactive\","
                        "\"ignore_eos\":true,\"temperature\":0.5,\"top_p\":0.25,\"min_p\":0.125,"
-                       "\"top_k\":40,\"seed\":9223372036854775807,\"n\":1}";
+                       "\"top_k\":40,\"seed\":9223372036854775807,\"n\":1,"
+                       "\"presence_penalty\":0.5,\"frequency_penalty\":-1,\"min_tokens\":3,"
+                       "\"repetition_penalty\":1.25,\"logit_bias\":{\"0\":-100,\"511\":2.5}}";
     const char *chat = "{\"messages\":[{\"role\":\"system\",\"content\":\"be brief\"},"
                        "{\"content\":\"h\\u00e4?\",\"role\":\"user\"}],\"max_completion_tokens\":5,"
                        "\"enable_thinking\":false}";
@@ -215,6 +234,10 @@ static void all_fields_are_read(test_run *t)
     CHECK_INT(c.priority, JOB_PROACTIVE);
     CHECK(c.sample.temperature == 0.5 && c.sample.top_p == 0.25 && c.sample.min_p == 0.125);
     CHECK(c.sample.top_k == 40 && c.sample.seed == INT64_MAX && c.has_seed);
+    CHECK(c.shape.presence == 0.5 && c.shape.frequency == -1 && c.shape.repetition == 1.25);
+    CHECK(c.shape.min_tokens == 3 && c.shape.n_biased == 2);
+    CHECK(c.shape.biased[0].token == 0 && c.shape.biased[0].bias == -100);
+    CHECK(c.shape.biased[1].token == 511 && c.shape.biased[1].bias == 2.5f);
     completion_free(&c);
     CHECK_INT(completion_parse(&c, CHAT, chat, strlen(chat), &all_text, &why), 0);
     CHECK_INT(c.n_messages, 2);
@@ -307,7 +330,9 @@ static void neutral_fields(test_run *t)
         else if (c.max_tokens != plain.max_tokens || c.n != 1 || c.stream || c.n_stops ||
                  c.thinking != 1 || c.reasoning != 1 || c.has_seed ||
                  memcmp(&c.sample.temperature, &plain.sample.temperature, sizeof(double)) ||
-                 c.sample.top_k || c.include_usage || c.keep_special)
+                 c.sample.top_k || c.include_usage || c.keep_special || c.shape.n_biased ||
+                 c.shape.min_tokens || c.shape.presence > 0 || c.shape.frequency > 0 ||
+                 c.shape.repetition > 1)
             test_fail(t, __FILE__, __LINE__, "%s is not as if it were absent", values[i]);
         completion_free(&c);
     }

@@ -1,5 +1,6 @@
 /* tasks/draw.h: random sampling. Each sequence with a temperature draws its token from the softmax of its logits, divided by
-   the temperature and filtered. One workgroup draws for one sequence.
+   the temperature and filtered. One workgroup draws for one sequence. In a server it does first
+   what the request asks of its logits (shape.h), which may have the most probable token then.
 
    The filters come in the order of Hugging Face's and vLLM's samplers, each on what the ones before it have left:
        top_k   the k most probable tokens
@@ -19,7 +20,7 @@
 #ifndef QWEN3_TASKS_DRAW_H
 #define QWEN3_TASKS_DRAW_H
 
-#include "sample.h"
+#include "shape.h"
 
 /* ---- random numbers ---- */
 
@@ -192,8 +193,44 @@ FLEET_DEVICE float largest_logit(const fleet_ctx *ctx, draw_lds *l, const decode
     return best;
 }
 
+/* The best token of a row, and its logit, for all threads. */
+typedef struct row_best {
+    float logit;
+    int32_t token;
+} row_best;
+FLEET_DEVICE row_best row_best_of(const fleet_ctx *ctx, draw_lds *l, const float *logits,
+                                  uint32_t vocab)
+{
+    row_best best = {-INFINITY, INT32_MAX};
+    for (uint32_t i = ctx->thread; i < vocab; i += ctx->threads)
+        if (is_better(logits[i], (int32_t)i, best.logit, best.token))
+            best.logit = logits[i], best.token = (int32_t)i;
+    l->best[ctx->thread] = best.logit, l->best_token[ctx->thread] = best.token;
+    fleet_barrier(ctx); /* the best token of each thread is in LDS */
+    for (uint32_t t = 0; t < ctx->threads; t++)
+        if (is_better(l->best[t], l->best_token[t], best.logit, best.token))
+            best.logit = l->best[t], best.token = l->best_token[t];
+    fleet_barrier(ctx); /* they were read */
+    return best;
+}
+
+/* Does what the request asks of its logits. 1: its token is chosen. */
+FLEET_DEVICE uint32_t shape_row(const fleet_ctx *ctx, draw_lds *l, const decoder *d,
+                                uint32_t sequence, draw_row *r)
+{
+    const request_words words = words_of_sequence(d, sequence);
+    row_best best;
+    if (!words.asks) return 0;
+    r->logits = shape_logits(ctx, d, sequence, &words, r->logits);
+    best = row_best_of(ctx, l, r->logits, r->count);
+    r->max = best.logit;
+    if (words.greedy && ctx->thread == 0) d->drawn[sequence] = best.token;
+    return words.greedy;
+}
+
+/* shapes: a constant; 0: the sequence is none of a server. */
 FLEET_DEVICE void draw_token(const fleet_ctx *ctx, const decoder *d, uint32_t sequence,
-                             const uint32_t apart)
+                             const uint32_t apart, const uint32_t shapes)
 {
     const sequence_state *s = sequence_of(d->b, sequence);
     const sampling_desc *how = &d->sampling[sequence];
@@ -207,6 +244,7 @@ FLEET_DEVICE void draw_token(const fleet_ctx *ctx, const decoder *d, uint32_t se
     r.scale = 1 / how->temperature;
     r.max = largest_logit(ctx, l, d, (uint32_t)(s->first + s->rows - 1) % apart, apart);
     if (r.max == INFINITY) return; /* `next` reports it */
+    if (shapes && shape_row(ctx, l, d, sequence, &r)) return;
     limit = filter_row(ctx, l, &r, how);
     for (uint32_t i = ctx->thread; i < r.count; i += ctx->threads) {
         const uint32_t distance = distance_at(l, &r, i);
@@ -231,17 +269,24 @@ FLEET_DEVICE void draw_token(const fleet_ctx *ctx, const decoder *d, uint32_t se
 }
 
 /* Draws the token of each sequence that has a temperature and chooses a token in this step. */
-FLEET_DEVICE void draw_tokens(const fleet_ctx *ctx, const decoder *d, const uint32_t apart)
+FLEET_DEVICE void draw_tokens(const fleet_ctx *ctx, const decoder *d, const uint32_t apart,
+                              const uint32_t shapes)
 {
     for (uint32_t n = ctx->slice + ctx->tile_index * ctx->slices; n < d->b->sequences;
          n += ctx->tile_num * ctx->slices)
         if (draws(d, n) && sequence_of(d->b, n)->rows && sequence_of(d->b, n)->samples)
-            draw_token(ctx, d, n, apart);
+            draw_token(ctx, d, n, apart, shapes);
 }
 FLEET_TILE(draw, task_args)
 {
     FLEET_UNUSED(at);
-    draw_tokens(&ctx, &args->d, MAX_ROWS);
+    draw_tokens(&ctx, &args->d, MAX_ROWS, 0);
+    return FLEET_OK;
+}
+FLEET_TILE(draw_served, task_args)
+{
+    FLEET_UNUSED(at);
+    draw_tokens(&ctx, &args->d, MAX_ROWS, 1);
     return FLEET_OK;
 }
 

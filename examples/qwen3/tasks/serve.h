@@ -25,11 +25,18 @@
 
 #define LIVE 0u /* the symbol's number (graph.h): 1, or 0 where the rest of a step has no rows */
 
-/* What a request says beside its prompt (fleet_request.words). */
+/* What a request says beside its prompt (fleet_request.words). One that asks something (shape.h)
+   has a temperature, even if it draws nothing, so that its logits are stored. */
 typedef struct request_words {
     sampling_desc sampling;
     uint32_t ignore_eos;
     uint32_t output; /* where all its logits are stored, if they are kept */
+    uint32_t asks;   /* 1 + its entry in served_state.asks and .history; 0: it asks nothing, and the
+                        rest has no meaning */
+    uint32_t greedy; /* 1: it has the most probable token, whatever `sampling` says */
+    uint32_t min_tokens;
+    float repetition; /* 1: no penalty; of tokens of the prompt, too */
+    float presence, frequency;
 } request_words;
 #define REQUEST_WORDS ((uint32_t)(sizeof(request_words) / 4))
 
@@ -225,11 +232,11 @@ FLEET_DEVICE void set_gates(const decoder *d, const fleet_batch *from, uint32_t 
     gate_state gates;
     gates.news = fleet_table_news(d->table, &gates.seen);
     gates.kind = has_later_groups(from, layer) ? GATES_ASK : groups ? GATES_QUIET : GATES_CLOSED;
-    *d->gates = gates;
+    d->served->gates = gates;
 }
 FLEET_DEVICE uint32_t gate_asks(const decoder *d)
 {
-    const gate_state gates = *d->gates;
+    const gate_state gates = d->served->gates;
     return gates.kind == GATES_ASK ||
            (gates.kind == GATES_QUIET && fleet_load_relaxed_system(gates.news) != gates.seen);
 }

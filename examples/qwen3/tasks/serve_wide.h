@@ -257,7 +257,7 @@ FLEET_TILE(choose_wide, task_args)
 FLEET_TILE(draw_wide, task_args)
 {
     FLEET_UNUSED(at);
-    draw_tokens(&ctx, &args->d, PREFILL_TILE_ROWS);
+    draw_tokens(&ctx, &args->d, PREFILL_TILE_ROWS, 1);
     return FLEET_OK;
 }
 
