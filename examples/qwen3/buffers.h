@@ -74,14 +74,14 @@ static uint32_t decoder_workers(decoder *d, const fleet_topology *t, fleet_sched
 }
 
 typedef struct buffers_desc {
-    uint32_t context;         /* tokens of a sequence, at most */
-    uint32_t sequences;       /* that have logits and draw tokens */
-    uint32_t logit_steps;     /* of each sequence whose logits are kept: 1, or all; 0: none */
-    uint32_t draws;           /* 1: sequences may have a temperature */
-    uint32_t rope_bf16;       /* 1: rounds RoPE's frequencies to bf16 */
-    uint32_t parked_rows;     /* of a server: room for rows that have stopped between two layers */
-    uint32_t requests;        /* of a server: that the device knows */
-    const request_asks *asks; /* of a server that draws: what each of them asks */
+    uint32_t context;     /* tokens of a sequence, at most */
+    uint32_t sequences;   /* that have logits and draw tokens */
+    uint32_t logit_steps; /* of each sequence whose logits are kept: 1, or all; 0: none */
+    uint32_t draws;       /* 1: sequences may have a temperature */
+    uint32_t rope_bf16;   /* 1: rounds RoPE's frequencies to bf16 */
+    uint32_t parked_rows; /* of a server: room for rows that have stopped between two layers */
+    uint32_t requests;    /* of a server: that the device knows */
+    request_asks *asks;   /* of a server that draws: what each of them asks */
 } buffers_desc;
 
 /* cos and sin of each position. */

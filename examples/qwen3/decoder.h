@@ -99,27 +99,33 @@ typedef struct gate_state {
     uint32_t kind; /* GATES_... */
 } gate_state;
 
-/* What a request of a server may ask of its logits (tasks/shape.h), beside what its words say. The
-   host writes it before it submits the request. */
+/* What a request of a server may ask of its logits (tasks/shape.h), beside what its words say, in
+   memory of the host, which writes all but the reports before it submits the request. */
 #define MAX_BIASED 1024u
 #define MAX_DELAYED 80u
-typedef struct token_bias {
-    uint32_t token; /* in no other entry of the request */
-    uint32_t bias;  /* the bits of a float */
-} token_bias;
+#define MAX_TOP 20u
+#define REPORTED 256u /* tokens of a request that the host has not released, at most */
+typedef struct token_value {
+    uint32_t token, value; /* value: the bits of a float */
+} token_value;
+typedef struct token_report { /* of a token: the logarithms of probabilities */
+    uint32_t own;
+    token_value top[MAX_TOP]; /* the most likely tokens, as many as were asked for */
+} token_report;
 typedef struct request_asks {
     uint32_t n_biased, n_delayed;
-    token_bias biased[MAX_BIASED];
-    uint32_t delayed[MAX_DELAYED]; /* none of the first `min_tokens` tokens is one of these */
+    token_value biased[MAX_BIASED]; /* tokens, each once, and what is added to their logits */
+    uint32_t delayed[MAX_DELAYED];  /* none of the first `min_tokens` tokens is one of these */
+    token_report reports[REPORTED]; /* token i's is in entry i % REPORTED before its event comes */
 } request_asks;
 
 /* What tasks of a server share, beside its batch. */
 typedef struct served_state {
     gate_state gates;
     /* Of requests that ask something; null in a server without draws. */
-    const request_asks *asks; /* [requests], on the host */
-    int32_t *history;         /* [requests][context]: the tokens that were generated */
-    uint32_t *shaped;         /* [sequences][vocab]: floats, the logits that a token is chosen by */
+    request_asks *asks; /* [requests], on the host */
+    int32_t *history;   /* [requests][context]: the tokens that were generated */
+    uint32_t *shaped;   /* [sequences][vocab]: floats, the logits that a token is chosen by */
 } served_state;
 
 typedef struct decoder {

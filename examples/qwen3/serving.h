@@ -164,7 +164,7 @@ static fleet_server_desc serving_server_desc(const serving *s)
     const uint32_t longest = ceil_div(desc->context + 1, PAGE_TOKENS);
     fleet_server_desc d = fleet_server_desc_default();
     d.requests = desc->requests, d.reactive_requests = desc->reactive_requests;
-    d.events = 256;
+    d.events = REPORTED;
     d.pages = desc->pages, d.page_tokens = PAGE_TOKENS;
     if (desc->pages / 4 + longest > desc->pages)
         d.reactive_pages = desc->pages > longest ? desc->pages - longest : desc->pages > 1;
@@ -216,14 +216,14 @@ static int serving_begin(serving *s, const model *m, const serving_desc *desc)
 }
 
 /* Where requests say what they ask of their logits; *device is its address there. */
-static int serving_asks_open(serving *s, const request_asks **device)
+static int serving_asks_open(serving *s, request_asks **device)
 {
     const uint32_t n = s->desc.requests;
     void *host = NULL, *at = NULL;
     s->free_asks = (uint32_t *)malloc(n * sizeof *s->free_asks);
     if (!s->free_asks || fleet_pinned_alloc(&host, &at, (size_t)n * sizeof *s->asks))
         return serving_fail(s, "sampling", "there is no pinned memory for it");
-    s->asks = (request_asks *)host, *device = (const request_asks *)at;
+    s->asks = (request_asks *)host, *device = (request_asks *)at;
     for (s->n_free_asks = 0; s->n_free_asks < n; s->n_free_asks++)
         s->free_asks[s->n_free_asks] = s->n_free_asks;
     return 0;

@@ -15,6 +15,7 @@ typedef struct answer {
     char id[64];
     int64_t created;    /* seconds since 1970 */
     uint32_t reasoning; /* 0: is left out; 1: has a field; 2: is part of the content */
+    const text_codec *codec;
 } answer;
 
 typedef struct usage {
@@ -241,19 +242,96 @@ static json_t *message_object(const answer *a, const said *what, uint32_t first)
     return message;
 }
 
-/* A choice with these tokens, whose references and memory it takes. where: "message" or "delta" in
-   a chat. finish: why it ended, or null. */
-static json_t *choice_object(const answer *a, const choice *h, const char *where, uint32_t first,
-                             said *what, json_t *ids, const char *finish)
+/* ---- how likely tokens are ---- */
+
+/* The text of a token, its control tokens too: what is no UTF-8 alone is U+FFFD. Its bytes, if
+   `bytes` is not null. A model without a tokenizer has neither. */
+static json_t *token_text(const answer *a, uint32_t token, json_t **bytes)
+{
+    const qwen3_tokenizer *t = &a->codec->tokenizer;
+    const uint32_t is_known = a->codec->is_open && token < t->count;
+    json_t *value;
+    qwen3_string text;
+    char number[32];
+    memset(&text, 0, sizeof text);
+    if (bytes) *bytes = is_known ? json_array() : json_null();
+    for (size_t i = is_known ? t->begin[token] : 0; bytes && is_known && i < t->begin[token + 1];
+         i++)
+        json_array_append_new(*bytes, json_integer((unsigned char)t->bytes[i]));
+    if (is_known && !text_of_tokens(a->codec, &token, 1, 1, &text)) {
+        value = json_stringn(text.at ? text.at : "", text.size);
+    } else {
+        snprintf(number, sizeof number, "token_id:%u", token);
+        value = json_string(number);
+    }
+    free(text.at);
+    return value;
+}
+
+static json_t *odds_object(const answer *a, const token_odds *odds)
+{
+    json_t *bytes, *token = token_text(a, odds->token, &bytes);
+    return json_pack("{s:o, s:f, s:o}", "token", token, "logprob", (double)odds->logprob, "bytes",
+                     bytes);
+}
+
+/* Of a chat: an object for each token, with those of the most likely ones. */
+static json_t *chat_logprobs(const answer *a, const choice *h, uint32_t first, uint32_t n)
+{
+    json_t *all = json_array();
+    for (uint32_t i = first; i < first + n; i++) {
+        const token_odds *odds = h->odds + (size_t)i * h->n_likely;
+        json_t *one = odds_object(a, odds), *top = json_array();
+        for (uint32_t k = 1; k < h->n_likely; k++)
+            json_array_append_new(top, odds_object(a, &odds[k]));
+        json_object_set_new(one, "top_logprobs", top);
+        json_array_append_new(all, one);
+    }
+    return json_pack("{s:o, s:n}", "content", all, "refusal");
+}
+
+/* Of a completion: lists. The most likely tokens are those that were asked for, and the one that
+   was chosen. */
+static json_t *text_logprobs(const answer *a, choice *h, uint32_t first, uint32_t n)
+{
+    json_t *tokens = json_array(), *logprobs = json_array(), *offsets = json_array(),
+           *tops = h->n_likely > 1 ? json_array() : json_null();
+    for (uint32_t i = first; i < first + n; i++) {
+        const token_odds *odds = h->odds + (size_t)i * h->n_likely;
+        json_t *text = token_text(a, odds->token, NULL), *top = json_object();
+        const char *at = json_string_value(text);
+        for (uint32_t k = h->n_likely; k-- > 0;) {
+            json_t *other = token_text(a, odds[k].token, NULL);
+            json_object_set_new(top, json_string_value(other), json_real((double)odds[k].logprob));
+            json_decref(other);
+        }
+        json_array_append_new(offsets, json_integer((json_int_t)h->told));
+        for (; at && *at; at++) h->told += ((unsigned char)*at & 0xc0u) != 0x80u;
+        json_array_append_new(tokens, text);
+        json_array_append_new(logprobs, json_real((double)odds->logprob));
+        if (h->n_likely > 1) json_array_append(tops, top);
+        json_decref(top);
+    }
+    return json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", logprobs,
+                     "top_logprobs", tops, "text_offset", offsets);
+}
+
+/* A choice with n tokens from one on; takes the memory of what it says. where: "message" or
+   "delta" in a chat. finish: why it ended, or null. */
+static json_t *choice_object(const answer *a, choice *h, const char *where, uint32_t first,
+                             said *what, uint32_t from, uint32_t n, const char *finish)
 {
     json_t *object = json_pack("{s:i}", "index", (int)h->index);
     if (a->kind == COMPLETION_CHAT)
         json_object_set_new(object, where, message_object(a, what, first));
     else
         json_object_set_new(object, "text", content_of(what));
-    json_object_set_new(object, "token_ids", ids);
+    json_object_set_new(object, "token_ids", ids_array(h->tokens + from, n));
     json_object_set_new(object, "finish_reason", finish ? json_string(finish) : json_null());
-    json_object_set_new(object, "logprobs", json_null());
+    json_object_set_new(object, "logprobs",
+                        !h->n_likely || !n           ? json_null()
+                        : a->kind == COMPLETION_CHAT ? chat_logprobs(a, h, from, n)
+                                                     : text_logprobs(a, h, from, n));
     if (what->bad) json_decref(object), object = NULL;
     said_free(what);
     return object;
@@ -274,9 +352,8 @@ static char *answer_whole(const answer *a, choice *choices, uint32_t n, usage u)
         choice *h = &choices[i];
         said what;
         split_text(a, h, "message", h->text.at ? h->text.at : "", h->ready, 1, &what);
-        bad |= json_array_append_new(all, choice_object(a, h, "message", 1, &what,
-                                                        ids_array(h->tokens, h->n_tokens),
-                                                        finish_of(h)));
+        bad |= json_array_append_new(
+            all, choice_object(a, h, "message", 1, &what, 0, h->n_tokens, finish_of(h)));
     }
     whole =
         answer_object(a, a->kind == COMPLETION_CHAT ? "chat.completion" : "text_completion", all);

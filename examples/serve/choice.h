@@ -21,6 +21,11 @@ typedef enum reasoning_state {
     REASONING_OVER  /* in the answer */
 } reasoning_state;
 
+typedef struct token_odds {
+    uint32_t token;
+    float logprob;
+} token_odds;
+
 typedef struct choice {
     struct exchange *x;
     uint32_t index;
@@ -30,6 +35,8 @@ typedef struct choice {
     /* what has come */
     uint32_t *tokens; /* [max_tokens] */
     uint32_t n_tokens;
+    uint32_t n_likely; /* as `likelihoods` in engine_job */
+    token_odds *odds;  /* [max_tokens][n_likely]: of each token, then of the most likely ones */
     qwen3_partial partial;
     qwen3_string text;
     size_t exempt; /* bytes of it that no stop may be in: the prompt, and the first min_tokens */
@@ -42,6 +49,7 @@ typedef struct choice {
     char error[256];
     /* what was sent of a stream */
     uint32_t sent_tokens, begun, over;
+    size_t told; /* characters of the tokens whose odds were told */
     size_t sent;
     reasoning_state reasoning;
     uint32_t calls, one_call; /* as in the request */
@@ -90,11 +98,31 @@ static void look_for_stops(choice *h, const completion *c, size_t before)
     h->ready = h->text.size - held;
 }
 
+/* Makes room for how likely tokens are, if the request asks. -1: no memory. */
+static int choice_likelihoods(choice *h, const completion *c)
+{
+    h->n_likely = c->likelihoods;
+    if (!h->n_likely) return 0;
+    h->odds = (token_odds *)malloc((size_t)c->max_tokens * h->n_likely * sizeof *h->odds);
+    return h->odds ? 0 : -1;
+}
+
+static void keep_odds(choice *h, uint32_t token, const engine_likelihood *from)
+{
+    token_odds *to = h->odds + (size_t)h->n_tokens * h->n_likely;
+    if (!h->n_likely) return;
+    to->token = token, to->logprob = from->own;
+    for (uint32_t i = 1; i < h->n_likely; i++)
+        to[i].token = from->token[i - 1], to[i].logprob = from->of[i - 1];
+}
+
 /* The next token. What comes after a stop is dropped. */
-static void choice_token(choice *h, const completion *c, const text_codec *codec, uint32_t token)
+static void choice_token(choice *h, const completion *c, const text_codec *codec, uint32_t token,
+                         const engine_likelihood *likelihood)
 {
     const size_t before = h->text.size;
     if (h->stopped || h->failed) return;
+    keep_odds(h, token, likelihood);
     h->tokens[h->n_tokens++] = token;
     for (uint32_t i = 0; i < c->n_stop_tokens && h->n_tokens > c->shape.min_tokens; i++)
         h->stopped |= token == c->stop_tokens[i];
@@ -133,6 +161,7 @@ static int choice_echo(choice *h, const text_codec *codec, const prompt *p, uint
 static void choice_free(choice *h)
 {
     free(h->tokens);
+    free(h->odds);
     free(h->text.at);
 }
 

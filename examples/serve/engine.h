@@ -50,6 +50,15 @@ typedef struct shaping {
     const uint32_t *ends; /* tokens that end the answer beside end-of-sequence tokens */
 } shaping;
 
+/* How likely the model finds a token, and the most likely ones: logarithms of probabilities, before
+   temperature and what shapes logits. */
+#define ENGINE_MAX_TOP 20u
+typedef struct engine_likelihood {
+    float own;
+    uint32_t token[ENGINE_MAX_TOP];
+    float of[ENGINE_MAX_TOP]; /* those of `token`, as many as the job has asked for */
+} engine_likelihood;
+
 typedef struct engine_job {
     const uint32_t *prompt; /* copied by engine_submit */
     uint32_t n_prompt;
@@ -58,6 +67,7 @@ typedef struct engine_job {
     job_class priority;
     sampling sample;
     shaping shape;
+    uint32_t likelihoods; /* 0: none are told; 1 + how many of the most likely tokens */
     void *user;
 } engine_job;
 
@@ -73,7 +83,8 @@ typedef struct engine_event {
     void *user;
     uint32_t token;
     uint32_t reused; /* ENGINE_TOKEN: tokens of the prompt that an earlier one has left computed */
-    uint32_t at_eos; /* ENGINE_FINISHED: 1 if its last token is an end-of-sequence token */
+    const engine_likelihood *likelihood; /* ENGINE_TOKEN: if the job asked; valid during the call */
+    uint32_t at_eos;   /* ENGINE_FINISHED: 1 if its last token is an end-of-sequence token */
     const char *error; /* ENGINE_FAILED: why; valid during the call */
 } engine_event;
 

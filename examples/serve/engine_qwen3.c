@@ -47,12 +47,13 @@ struct engine {
 
 /* ---- jobs ---- */
 
-static void job_event(const engine *e, const job *j, engine_event_kind kind, const char *error)
+static void job_event(const engine *e, const job *j, engine_event_kind kind, const char *error,
+                      const engine_likelihood *likelihood)
 {
     engine_event event;
     memset(&event, 0, sizeof event);
     event.kind = kind, event.user = j->j.user, event.token = j->last, event.error = error;
-    event.reused = j->reused;
+    event.reused = j->reused, event.likelihood = likelihood;
     for (uint32_t i = 0; i < e->m.config.eos_count && !j->j.ignore_eos && j->begun; i++)
         event.at_eos |= j->last == e->m.config.eos[i];
     e->desc.on_event(e->desc.user, &event);
@@ -60,7 +61,7 @@ static void job_event(const engine *e, const job *j, engine_event_kind kind, con
 
 static void job_end(const engine *e, job *j, engine_event_kind kind, const char *error)
 {
-    job_event(e, j, kind, error);
+    job_event(e, j, kind, error, NULL);
     free(j->prompt);
     free(j);
 }
@@ -107,7 +108,7 @@ static request_words words_of(const engine_job *from)
     w.ignore_eos = from->ignore_eos;
     w.repetition = from->shape.repetition > 0 ? (float)from->shape.repetition : 1;
     w.presence = (float)from->shape.presence, w.frequency = (float)from->shape.frequency;
-    w.min_tokens = from->shape.min_tokens;
+    w.min_tokens = from->shape.min_tokens, w.reports = from->likelihoods;
     return w;
 }
 
@@ -117,20 +118,24 @@ static int enter_asks(engine *e, const engine_job *from, request_words *words)
     const shaping *shape = &from->shape;
     const qwen3_config *c = &e->m.config;
     request_asks *to;
-    if (!has_penalties(words) && !words->min_tokens && !shape->n_biased) return 0;
+    if (!has_penalties(words) && !words->min_tokens && !words->reports && !shape->n_biased)
+        return 0;
     to = serving_ask(&e->s, words);
     if (!to) return -1;
     for (uint32_t i = 0; i < shape->n_biased; i++) {
-        token_bias *bias = &to->biased[to->n_biased++];
-        bias->token = shape->biased[i].token, bias->bias = word_of_float(shape->biased[i].bias);
+        token_value *bias = &to->biased[to->n_biased++];
+        bias->token = shape->biased[i].token, bias->value = word_of_float(shape->biased[i].bias);
     }
     for (uint32_t i = 0; i < c->eos_count && !from->ignore_eos; i++)
         to->delayed[to->n_delayed++] = c->eos[i];
     for (uint32_t i = 0; i < shape->n_ends; i++) to->delayed[to->n_delayed++] = shape->ends[i];
     return 0;
 }
-typedef char asks_have_room
-    [ENGINE_MAX_BIASED <= MAX_BIASED && ENGINE_MAX_ENDS + QWEN3_MAX_EOS <= MAX_DELAYED ? 1 : -1];
+typedef char asks_have_room[ENGINE_MAX_BIASED <= MAX_BIASED &&
+                                    ENGINE_MAX_ENDS + QWEN3_MAX_EOS <= MAX_DELAYED &&
+                                    ENGINE_MAX_TOP == MAX_TOP
+                                ? 1
+                                : -1];
 
 /* Under the lock: moves jobs to the request table, as long as it has entries for their class. */
 static void push_jobs(engine *e)
@@ -161,19 +166,35 @@ static void push_jobs(engine *e)
 
 /* ---- events ---- */
 
+/* What the device has told of a job's token. */
+static const engine_likelihood *likelihood_of(engine *e, const job *j, uint32_t index,
+                                              engine_likelihood *to)
+{
+    const token_report *from;
+    if (!j->j.likelihoods) return NULL;
+    from = &e->s.asks[j->asks - 1].reports[index % REPORTED];
+    to->own = float_of_word(from->own);
+    for (uint32_t i = 0; i + 1 < j->j.likelihoods; i++)
+        to->token[i] = from->top[i].token, to->of[i] = float_of_word(from->top[i].value);
+    return to;
+}
+
 static void take_token(engine *e, const fleet_server_event *event)
 {
     job *j;
     uint32_t cancelled;
+    engine_likelihood told;
+    const engine_likelihood *likelihood;
     pthread_mutex_lock(&e->lock);
     for (j = e->active; j->id != event->id;) j = j->next;
     if (!j->begun) e->load.waiting[j->j.priority]--, e->load.running[j->j.priority]++;
     j->begun = 1, j->last = event->token, j->reused = event->reused;
     cancelled = j->cancelled;
+    likelihood = likelihood_of(e, j, event->index, &told);
     pthread_mutex_unlock(&e->lock);
     /* Tokens wait on the host as long as they must, so that no client makes the device wait. */
     fleet_server_release(&e->s.server, event);
-    if (!cancelled) job_event(e, j, ENGINE_TOKEN, NULL);
+    if (!cancelled) job_event(e, j, ENGINE_TOKEN, NULL, likelihood);
 }
 
 static void take_end(engine *e, const fleet_server_event *event)

@@ -296,7 +296,7 @@ static void take_token(choice *h, const engine_event *event, double since)
             s->counters.cached_tokens += event->reused;
         }
     }
-    choice_token(h, &x->request, &s->codec, event->token);
+    choice_token(h, &x->request, &s->codec, event->token, event->likelihood);
     s->counters.generated_tokens++;
     if (h->stopped) {
         h->end = ENGINE_FINISHED;
@@ -389,7 +389,7 @@ static int exchange_choices(exchange *x)
         if (c->messages && x->s->codec.family == QWEN3_THINKING) h->reasoning = REASONING_BEGINS;
         x->n_choices = i + 1;
         h->tokens = (uint32_t *)malloc(c->max_tokens * sizeof *h->tokens);
-        if (!h->tokens ||
+        if (!h->tokens || choice_likelihoods(h, c) ||
             (c->echo && choice_echo(h, &x->s->codec, prompt_of(x, h), c->keep_special)))
             return refuse(&x->why, 503, "max_tokens", "no memory is left");
     }
@@ -403,7 +403,7 @@ static void exchange_begin_answer(exchange *x)
 {
     server *s = x->s;
     x->a.kind = x->request.kind, x->a.model = s->desc.model;
-    x->a.reasoning = x->request.reasoning;
+    x->a.reasoning = x->request.reasoning, x->a.codec = &s->codec;
     x->a.created = (int64_t)time(NULL);
     snprintf(x->a.id, sizeof x->a.id, "%s-%016llx-%llu",
              x->a.kind == COMPLETION_CHAT ? "chatcmpl" : "cmpl", (unsigned long long)s->run,
@@ -424,6 +424,7 @@ static engine_status choice_submit(choice *h, uint32_t *fits)
     job.ignore_eos = c->ignore_eos;
     job.priority = c->priority, job.user = h;
     job.sample = c->sample, job.shape = c->shape;
+    job.likelihoods = c->likelihoods;
     job.shape.ends = c->stop_tokens, job.shape.n_ends = c->n_stop_tokens;
     job.sample.seed = c->has_seed ? c->sample.seed + h->index : s->seed + h->number;
     /* before it has events */

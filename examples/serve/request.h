@@ -73,6 +73,7 @@ typedef struct completion {
     uint32_t has_seed; /* 0: the server chooses one */
     shaping shape;     /* without `ends`, which are stop_tokens */
     engine_bias *biased;
+    uint32_t likelihoods; /* as in engine_job */
 } completion;
 
 typedef struct refusal {
@@ -149,6 +150,7 @@ typedef struct completion_parser {
     const completion_rules *rules;
     refusal *why;
     uint32_t has_max_tokens, no_calls;
+    uint32_t top; /* top_logprobs */
 } completion_parser;
 
 /* A field, as the table below has it. */
@@ -833,6 +835,32 @@ static int read_bias(completion_parser *p, const completion_field *f, json_t *va
     return refuse_greedy(p, f->name, c->shape.n_biased > 0);
 }
 
+/* ---- how likely tokens are ---- */
+
+/* Of a chat: whether; `top_logprobs` says how many. */
+static int read_logprobs(completion_parser *p, const completion_field *f, json_t *value)
+{
+    if (read_flag(p, f->name, value, &p->c->likelihoods)) return -1;
+    return refuse_greedy(p, f->name, p->c->likelihoods != 0);
+}
+static int read_top_logprobs(completion_parser *p, const completion_field *f, json_t *value)
+{
+    uint64_t n = 0;
+    if (read_integer(p, f->name, value, 0, ENGINE_MAX_TOP, &n)) return -1;
+    p->top = (uint32_t)n;
+    return 0;
+}
+
+/* Of a completion: how many; 0: of the tokens that are chosen alone. */
+static int read_n_logprobs(completion_parser *p, const completion_field *f, json_t *value)
+{
+    uint64_t n = 0;
+    if (json_is_false(value)) return 0;
+    if (read_integer(p, f->name, value, 0, ENGINE_MAX_TOP, &n)) return -1;
+    p->c->likelihoods = 1 + (uint32_t)n;
+    return refuse_greedy(p, f->name, 1);
+}
+
 /* ---- the table ---- */
 
 #define OF_TEXT COMPLETION_TEXT
@@ -873,15 +901,15 @@ static const completion_field completion_fields[] = {
     {"repeat_penalty", OF_BOTH, read_repetition, NULL},
     {"logit_bias", OF_BOTH, read_bias, NULL},
     {"min_tokens", OF_BOTH, read_min_tokens, NULL},
+    {"logprobs", OF_CHAT, read_logprobs, NULL},
+    {"logprobs", OF_TEXT, read_n_logprobs, NULL},
+    {"top_logprobs", OF_CHAT, read_top_logprobs, NULL},
     {"enable_thinking", OF_CHATS, read_thinking, NULL},
     {"chat_template_kwargs", OF_CHATS, read_template_arguments, NULL},
     {"reasoning_effort", OF_CHAT, read_effort, NULL},
     {"include_reasoning", OF_CHAT, read_include_reasoning, NULL},
     {"reasoning_format", OF_CHAT, read_reasoning_format, NULL},
     /* Not done: refused, unless the value asks for nothing. */
-    {"logprobs", OF_CHAT, read_neutral, "[false]"},
-    {"logprobs", OF_TEXT, read_neutral, "[false]"},
-    {"top_logprobs", OF_CHAT, read_neutral, "[0]"},
     {"prompt_logprobs", OF_BOTH, read_neutral, "[false]"},
     {"n_probs", OF_BOTH, read_neutral, "[0]"},
     {"best_of", OF_BOTH, read_neutral, "[1]"},
@@ -1001,6 +1029,11 @@ static int check_fields(completion *c, refusal *why)
         return refuse(why, 400, "stream_options", "needs \"stream\": true");
     if (c->max_tokens && c->shape.min_tokens > c->max_tokens)
         return refuse_above(why, 400, "min_tokens", c->max_tokens, "more than max_tokens");
+    if (c->echo && c->likelihoods) {
+        refuse(why, 400, "logprobs", "of a prompt are not told: echo must be false");
+        why->code = "unsupported_value";
+        return -1;
+    }
     if (c->n * c->n_prompts > MAX_CHOICES)
         return refuse_above(why, 400, "n", MAX_CHOICES / c->n_prompts, "too many answers");
     return 0;
@@ -1027,6 +1060,8 @@ static int completion_parse(completion *c, completion_kind kind, const char *bod
                                                                              : "is not JSON");
     if (!json_is_object(c->body)) return refuse(why, 400, "", "the body must be an object");
     if (read_fields(&p) || check_fields(c, why)) return -1;
+    if (p.top && !c->likelihoods) return refuse(why, 400, "top_logprobs", "needs logprobs: true");
+    c->likelihoods += p.top;
     c->calls = c->n_tools && !p.no_calls;
     return 0;
 }

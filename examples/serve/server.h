@@ -117,8 +117,7 @@ static char *event_of_news(exchange *x, choice *h)
     char *event;
     h->sent += split_text(&x->a, h, "delta", text + h->sent, h->ready - h->sent, last, &what);
     event = event_of_choice(&x->a, choice_object(&x->a, h, "delta", !h->begun, &what,
-                                                 ids_array(h->tokens + h->sent_tokens, n),
-                                                 last ? finish_of(h) : NULL));
+                                                 h->sent_tokens, n, last ? finish_of(h) : NULL));
     h->sent_tokens += n;
     h->begun = 1, h->over = last;
     return event;

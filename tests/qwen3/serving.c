@@ -40,7 +40,8 @@ typedef struct kind {
     const request_asks *asks; /* null: nothing of its logits */
     int32_t alone[MOST_TOKENS];
     uint32_t n_alone;
-    float *logits; /* [MOST_TOKENS][vocab] */
+    float *logits;                     /* [MOST_TOKENS][vocab] */
+    token_report reports[MOST_TOKENS]; /* alone */
 } kind;
 
 typedef struct job {
@@ -51,6 +52,7 @@ typedef struct job {
     uint32_t is_cancelled, is_aborted;
     uint32_t reused; /* tokens of its prompt */
     uint32_t asks;   /* of its words */
+    token_report reports[MOST_TOKENS];
     fleet_status status;
 } job;
 
@@ -253,6 +255,8 @@ static void take_events(stand *o)
         if (e.kind == FLEET_EVENT_TOKEN) {
             if (e.index != j->n || j->n == MOST_TOKENS)
                 test_fail(o->t, __FILE__, __LINE__, "token %u after %u", e.index, j->n);
+            if (j->asks && j->of->words.reports)
+                j->reports[j->n] = o->s.asks[j->asks - 1].reports[e.index % REPORTED];
             j->tokens[j->n++] = e.token, j->reused = e.reused;
             if (e.index % 5 == 3 && o->n_held < 64)
                 o->held[o->n_held++] = e;
@@ -518,6 +522,7 @@ static void make_asking_kinds(stand *o, kind *kinds, request_asks *asks)
         for (uint32_t t = 0; t < k->n_prompt; t++) k->prompt[t] = random_below(&seed, vocab);
         k->asks = &asks[i];
         w->repetition = 1;
+        w->reports = i % 3 == 2 ? 0 : 1 + (i < 5 ? 4 * i : MAX_TOP);
         /* the answer says the same three times, and then something else */
         if (i == 0 || i > 3) w->presence = -5, w->frequency = 1.7f;
         if (i == 1 || i > 3) w->repetition = 1.3f;
@@ -530,8 +535,8 @@ static void make_asking_kinds(stand *o, kind *kinds, request_asks *asks)
         for (uint32_t token = i; token < vocab; token += 3) {
             /* three tokens are so likely that they come again and again */
             const float bias = token < i + 9 ? 30.0f : token % 2 ? -100.0f : 1.5f;
-            token_bias *b = &asks[i].biased[asks[i].n_biased++];
-            b->token = token, b->bias = word_of_float(bias);
+            token_value *b = &asks[i].biased[asks[i].n_biased++];
+            b->token = token, b->value = word_of_float(bias);
         }
         if (i == 2) w->frequency = 2.5f;
     }
@@ -548,10 +553,39 @@ static double asked_logit(const kind *k, const job *j, uint32_t step, uint32_t t
     if (in_prompt || count) x = x > 0 ? x / (double)w->repetition : x * (double)w->repetition;
     x -= (double)w->frequency * count + (count ? (double)w->presence : 0);
     for (uint32_t i = 0; i < k->asks->n_biased; i++)
-        if (k->asks->biased[i].token == token) x += (double)float_of_word(k->asks->biased[i].bias);
+        if (k->asks->biased[i].token == token) x += (double)float_of_word(k->asks->biased[i].value);
     for (uint32_t i = 0; i < k->asks->n_delayed && step < w->min_tokens; i++)
         if (k->asks->delayed[i] == token) x = -1e30;
     return x;
+}
+
+/* What the host is told of token s, against the reference. */
+static void check_report(stand *o, const job *j, uint32_t s, const float *logits)
+{
+    const uint32_t vocab = o->m.config.vocab;
+    const token_report *report = &j->reports[s];
+    double sum = 0, own = (double)logits[j->tokens[s]];
+    uint32_t before = UINT32_MAX;
+    if (!j->of->words.reports) return;
+    for (uint32_t token = 0; token < vocab; token++) sum += exp((double)logits[token]);
+    own -= log(sum);
+    if (fabs((double)float_of_word(report->own) - own) > 1e-4)
+        test_fail(o->t, __FILE__, __LINE__, "token %u: log probability %g, not %g", s,
+                  (double)float_of_word(report->own), own);
+    for (uint32_t i = 0; i + 1 < j->of->words.reports; i++) {
+        uint32_t best = UINT32_MAX;
+        for (uint32_t token = 0; token < vocab; token++) {
+            const uint32_t is_left = before == UINT32_MAX || logits[token] < logits[before] ||
+                                     (!(logits[token] > logits[before]) && token > before);
+            if (is_left && (best == UINT32_MAX || logits[token] > logits[best])) best = token;
+        }
+        before = best;
+        if (report->top[i].token != best || fabs((double)float_of_word(report->top[i].value) -
+                                                 (double)logits[best] + log(sum)) > 1e-4)
+            test_fail(o->t, __FILE__, __LINE__, "token %u, place %u: %u with %g, not %u with %g", s,
+                      i, report->top[i].token, (double)float_of_word(report->top[i].value), best,
+                      (double)logits[best] - log(sum));
+    }
 }
 
 /* Each token of job i is the most likely one, or one of the two, of what the reference makes of the
@@ -578,6 +612,7 @@ static uint32_t check_asked(stand *o, uint32_t i)
         if (better >= places)
             test_fail(o->t, __FILE__, __LINE__, "kind %u, token %u: %u tokens are better", i, s,
                       better);
+        check_report(o, j, s, logits);
         others += larger >= places;
     }
     free(logits);
@@ -611,6 +646,7 @@ static void logits_are_shaped_in(test_run *t, uint32_t fixture, uint32_t chunk_r
             test_fail(t, __FILE__, __LINE__, "kind %u changes no token", i);
         k->n_alone = o->jobs[0].n;
         for (uint32_t s = 0; s < k->n_alone; s++) k->alone[s] = (int32_t)o->jobs[0].tokens[s];
+        memcpy(k->reports, o->jobs[0].reports, sizeof k->reports);
         fleet_to_host(k->logits, o->s.d.logits, bytes, NULL);
         serving_free(&o->s);
     }
@@ -625,7 +661,11 @@ static void logits_are_shaped_in(test_run *t, uint32_t fixture, uint32_t chunk_r
         }
         wait_for(o, all);
         stand_close(o, &stats, &last);
-        for (uint32_t i = 0; i < all && !t->failed_here; i++) check_job(o, i);
+        for (uint32_t i = 0; i < all && !t->failed_here; i++) {
+            const job *j = &o->jobs[i];
+            check_job(o, i);
+            CHECK(!memcmp(j->reports, j->of->reports, sizeof j->reports));
+        }
         CHECK_INT(o->s.n_free_asks, o->s.desc.requests);
         serving_free(&o->s);
     }

@@ -106,7 +106,7 @@ for (const [field, values] of Object.entries(neutral))
 
 // Fields that ask for what is not done.
 const refused = {
-    logprobs: true, top_logprobs: 5,
+    prompt_logprobs: 1, n_probs: 3,
     tool_choice: 'required', response_format: { type: 'json_object' },
     guided_regex: 'a+', guided_json: { type: 'object' }, best_of: 2, store: true, modalities: ['text', 'audio'],
     service_tier: 'flex', verbosity: 'high', add_generation_prompt: false, echo: true, mirostat: 2, audio: {}, prediction: {},
@@ -125,6 +125,40 @@ for (const [field, value, most] of [['presence_penalty', 0.5, 2.5], ['frequency_
         equal((await text({ prompt: [10, 20], [field]: value })).choices[0].token_ids, [10, 21, 12, 23]);
         await raises(chat({ [field]: most }), 400, { param: field });
     });
+// The engine of the tests finds its token, and as many that follow it, likely by halves.
+await test('openai/logprobs', async () => {
+    const more = { logprobs: true, top_logprobs: 2, logit_bias: { 32: 100 }, max_tokens: 2 };
+    const half = Math.fround(-0.6931472), quarter = Math.fround(2 * half);
+    const a = { token: 'A', logprob: half, bytes: [65] }, b = { token: 'B', logprob: quarter, bytes: [66] };
+    const content = Array(2).fill({ ...a, top_logprobs: [a, b] });
+    equal((await chat(more)).choices[0].logprobs, { content, refusal: null });
+    equal((await chat({ ...more, top_logprobs: 0 })).choices[0].logprobs.content[0], { ...a, top_logprobs: [] });
+    const seen = [];
+    for await (const part of await chat({ ...more, stream: true })) seen.push(...part.choices[0].logprobs?.content ?? []);
+    equal(seen, content);
+    // A byte of a character, and a control token.
+    const bytes = async (token) => (await chat({ ...more, logit_bias: { [token]: 100 } })).choices[0].logprobs.content[0];
+    const ids = (await (await fetch(`${url}/tokenize`, {
+        method: 'POST', headers: { 'Content-Type': 'application/json', Authorization: `Bearer ${apiKey}` },
+        body: JSON.stringify({ model, prompt: '\u{1f600}' }),
+    })).json()).tokens;
+    const joined = [];
+    for (const id of ids) joined.push(...(await bytes(id)).bytes);
+    equal(joined, [0xf0, 0x9f, 0x98, 0x80]);
+    await raises(chat({ top_logprobs: 2 }), 400, { param: 'top_logprobs' });
+    await raises(chat({ logprobs: true, top_logprobs: 21 }), 400, { param: 'top_logprobs' });
+});
+await test('openai/logprobs_of_completion', async () => {
+    const half = Math.fround(-0.6931472), quarter = Math.fround(2 * half), prompt = [32, 33];
+    equal((await text({ prompt, logprobs: 2, max_tokens: 2 })).choices[0].logprobs,
+        { tokens: ['A', 'B'], token_logprobs: [half, half], top_logprobs: [{ B: quarter, A: half }, { C: quarter, B: half }], text_offset: [0, 1] });
+    equal((await text({ prompt, logprobs: 0, max_tokens: 1 })).choices[0].logprobs,
+        { tokens: ['A'], token_logprobs: [half], top_logprobs: null, text_offset: [0] });
+    const offsets = [];
+    for await (const part of await text({ prompt, logprobs: 1, stream: true })) offsets.push(...part.choices[0].logprobs?.text_offset ?? []);
+    equal(offsets, [0, 1, 2, 3]);
+    await raises(text({ logprobs: 1, echo: true }), 400, { param: 'logprobs', code: 'unsupported_value' });
+});
 await test('openai/min_tokens', async () => {
     const more = { prompt: [65, 66, 67], stop_token_ids: [66], include_stop_str_in_output: true, max_tokens: 9 };
     equal((await text(more)).choices[0].token_ids, [65, 66]);

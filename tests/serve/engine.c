@@ -26,6 +26,7 @@ typedef struct record {
     uint64_t ticket;
     uint32_t n, tokens[MOST_TOKENS];
     uint32_t reused;
+    uint32_t told; /* tokens that came with their likelihood */
     uint32_t ends; /* how often it ended */
     engine_event_kind end;
     uint32_t late; /* events after its end */
@@ -46,6 +47,8 @@ static void on_event(void *user, const engine_event *event)
     if (event->kind == ENGINE_TOKEN) {
         if (r->n < MOST_TOKENS) r->tokens[r->n] = event->token;
         r->reused = event->reused;
+        r->told += event->likelihood && event->likelihood->own <= 0 &&
+                   event->likelihood->of[0] >= event->likelihood->of[1];
         __atomic_store_n(&r->n, r->n + 1, __ATOMIC_RELAXED);
         return;
     }
@@ -424,7 +427,7 @@ static void logits_are_shaped(test_run *t)
     bench_open(t, &b, FIXTURE, "0", 2, 4);
     memset(&job, 0, sizeof job);
     job.prompt = b.kinds[0].prompt, job.n_prompt = b.kinds[0].n_prompt;
-    job.max_tokens = 5, job.ignore_eos = 1;
+    job.max_tokens = 5, job.ignore_eos = 1, job.likelihoods = 3;
     job.shape.biased = biased, job.shape.n_biased = 2;
     for (uint32_t i = 0; i < 2; i++) {
         r = &b.records[i];
@@ -432,7 +435,7 @@ static void logits_are_shaped(test_run *t)
         if (i) job.shape.ends = ends, job.shape.n_ends = 1, job.shape.min_tokens = 3;
         CHECK_INT(engine_submit(b.e, &job, &r->ticket, &fits), ENGINE_OK);
         CHECK(soon(&b, i + 1));
-        CHECK(r->n == 5 && r->end == ENGINE_FINISHED);
+        CHECK(r->n == 5 && r->end == ENGINE_FINISHED && r->told == 5);
         for (uint32_t k = 0; k < 5; k++) CHECK_INT(r->tokens[k] == 7, !i || k >= 3);
     }
     bench_close(&b);

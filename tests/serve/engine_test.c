@@ -71,6 +71,21 @@ static uint32_t test_token(const test_job *j)
     return token == TEST_EOS && !j->job.ignore_eos ? 0 : token;
 }
 
+/* The chosen token has a probability of a half, and those that follow it less and less. */
+static void test_told(engine *e, const test_job *j, uint32_t token)
+{
+    engine_likelihood told;
+    engine_event event;
+    memset(&event, 0, sizeof event);
+    event.kind = ENGINE_TOKEN, event.user = j->job.user, event.token = token;
+    event.reused = j->reused;
+    if (j->job.likelihoods) event.likelihood = &told;
+    told.own = -0.6931472f;
+    for (uint32_t i = 0; i + 1 < j->job.likelihoods; i++)
+        told.token[i] = (token + i) % TEST_VOCAB, told.of[i] = -0.6931472f * (float)(i + 1);
+    e->desc.on_event(e->desc.user, &event);
+}
+
 /* Gives a running job its next token. 1: it has ended. */
 static int test_step(engine *e, test_job *j, uint32_t cancelled)
 {
@@ -86,7 +101,7 @@ static int test_step(engine *e, test_job *j, uint32_t cancelled)
                    e->load.failed ? e->load.error : "a logit is not a number");
         return 1;
     }
-    test_event(e, j, ENGINE_TOKEN, token, NULL);
+    test_told(e, j, token);
     j->done++;
     if (j->done < j->job.max_tokens && (token != TEST_EOS || j->job.ignore_eos)) return 0;
     test_event(e, j, ENGINE_FINISHED, token, NULL);

@@ -102,8 +102,13 @@ static void refused_fields(test_run *t)
         {TEXT, "{\"prompt\":[1],\"stop\":[\"a\",\"b\",\"c\",\"d\",\"e\"]}", 400, "stop",
          "at most 4 fit", 4},
         {TEXT, "{\"prompt\":[1],\"stop_token_ids\":[512]}", 400, "stop_token_ids[0]", "to 511", -1},
-        {TEXT, "{\"prompt\":[1],\"logprobs\":0}", 400, "logprobs", "is not supported", -1},
-        {CHAT, "{" HI ",\"logprobs\":true}", 400, "logprobs", "is not supported", -1},
+        {TEXT, "{\"prompt\":[1],\"logprobs\":21}", 400, "logprobs", "from 0 to 20", -1},
+        {TEXT, "{\"prompt\":[1],\"logprobs\":true}", 400, "logprobs", "an integer", -1},
+        {TEXT, "{\"prompt\":[1],\"logprobs\":1,\"echo\":true}", 400, "logprobs", "echo", -1},
+        {TEXT, "{\"prompt\":[1],\"prompt_logprobs\":0}", 400, "prompt_logprobs", "not supp", -1},
+        {CHAT, "{" HI ",\"logprobs\":1}", 400, "logprobs", "true or false", -1},
+        {CHAT, "{" HI ",\"logprobs\":true,\"top_logprobs\":21}", 400, "top_logprobs", "to 20", -1},
+        {CHAT, "{" HI ",\"top_logprobs\":1}", 400, "top_logprobs", "needs logprobs", -1},
         {TEXT, "{\"prompt\":[1],\"logit_bias\":7}", 400, "logit_bias", "must be an object", -1},
         {TEXT, "{\"prompt\":[1],\"logit_bias\":[[5,1]]}", 400, "logit_bias", "an object", -1},
         {TEXT, "{\"prompt\":[1],\"logit_bias\":{\"5\":101}}", 400, "logit_bias.5", "to 100", -1},
@@ -164,6 +169,7 @@ static void refused_without_text_or_sampling(test_run *t)
         {TEXT, "{\"prompt\":[1],\"presence_penalty\":1}", 400, "presence_penalty", "cannot", -1},
         {TEXT, "{\"prompt\":[1],\"repetition_penalty\":2}", 400, "repetition_penalty", "ca", -1},
         {TEXT, "{\"prompt\":[1],\"min_tokens\":1}", 400, "min_tokens", "cannot be done", -1},
+        {TEXT, "{\"prompt\":[1],\"logprobs\":0}", 400, "logprobs", "cannot be done", -1},
         {TEXT, "{\"prompt\":[1],\"logit_bias\":{\"1\":1}}", 400, "logit_bias", "cannot be", -1},
     };
     for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++)
@@ -215,15 +221,16 @@ static void fits_after_the_tokenizer(test_run *t)
 
 static void all_fields_are_read(test_run *t)
 {
-    const char *text = "{\"model\":\"tiny\",\"prompt\":[3,1,511],\"max_tokens\":9,\"stream\":true,"
-                       "\"stream_options\":{\"include_usage\":true},\"priority\":\"proactive\","
-                       "\"ignore_eos\":true,\"temperature\":0.5,\"top_p\":0.25,\"min_p\":0.125,"
-                       "\"top_k\":40,\"seed\":9223372036854775807,\"n\":1,"
-                       "\"presence_penalty\":0.5,\"frequency_penalty\":-1,\"min_tokens\":3,"
-                       "\"repetition_penalty\":1.25,\"logit_bias\":{\"0\":-100,\"511\":2.5}}";
+    const char *text =
+        "{\"model\":\"tiny\",\"prompt\":[3,1,511],\"max_tokens\":9,\"stream\":true,"
+        "\"stream_options\":{\"include_usage\":true},\"priority\":\"proactive\","
+        "\"ignore_eos\":true,\"temperature\":0.5,\"top_p\":0.25,\"min_p\":0.125,"
+        "\"top_k\":40,\"seed\":9223372036854775807,\"n\":1,"
+        "\"presence_penalty\":0.5,\"frequency_penalty\":-1,\"min_tokens\":3,"
+        "\"repetition_penalty\":1.25,\"logprobs\":0,\"logit_bias\":{\"0\":-100,\"511\":2.5}}";
     const char *chat = "{\"messages\":[{\"role\":\"system\",\"content\":\"be brief\"},"
                        "{\"content\":\"h\\u00e4?\",\"role\":\"user\"}],\"max_completion_tokens\":5,"
-                       "\"enable_thinking\":false}";
+                       "\"enable_thinking\":false,\"top_logprobs\":4,\"logprobs\":true}";
     refusal why;
     completion c;
     CHECK_INT(completion_parse(&c, TEXT, text, strlen(text), &all_text, &why), 0);
@@ -235,6 +242,7 @@ static void all_fields_are_read(test_run *t)
     CHECK(c.sample.temperature == 0.5 && c.sample.top_p == 0.25 && c.sample.min_p == 0.125);
     CHECK(c.sample.top_k == 40 && c.sample.seed == INT64_MAX && c.has_seed);
     CHECK(c.shape.presence == 0.5 && c.shape.frequency == -1 && c.shape.repetition == 1.25);
+    CHECK_INT(c.likelihoods, 1);
     CHECK(c.shape.min_tokens == 3 && c.shape.n_biased == 2);
     CHECK(c.shape.biased[0].token == 0 && c.shape.biased[0].bias == -100);
     CHECK(c.shape.biased[1].token == 511 && c.shape.biased[1].bias == 2.5f);
@@ -244,6 +252,7 @@ static void all_fields_are_read(test_run *t)
     CHECK(!strcmp(c.messages[0].role, "system") && !strcmp(c.messages[0].content, "be brief"));
     CHECK(!strcmp(c.messages[1].role, "user") && !strcmp(c.messages[1].content, "h\xc3\xa4?"));
     CHECK(c.messages[1].size == 4 && !c.thinking);
+    CHECK_INT(c.likelihoods, 5);
     CHECK(c.max_tokens == 5 && !c.stream && !c.include_usage && !c.ignore_eos);
     CHECK_INT(c.priority, JOB_REACTIVE);
     CHECK(c.sample.temperature == 0 && c.sample.top_p == 1 && c.sample.top_k == 0 && !c.has_seed);
@@ -332,7 +341,7 @@ static void neutral_fields(test_run *t)
                  memcmp(&c.sample.temperature, &plain.sample.temperature, sizeof(double)) ||
                  c.sample.top_k || c.include_usage || c.keep_special || c.shape.n_biased ||
                  c.shape.min_tokens || c.shape.presence > 0 || c.shape.frequency > 0 ||
-                 c.shape.repetition > 1)
+                 c.shape.repetition > 1 || c.likelihoods)
             test_fail(t, __FILE__, __LINE__, "%s is not as if it were absent", values[i]);
         completion_free(&c);
     }
@@ -401,14 +410,15 @@ static void stops_across_tokens(test_run *t)
 {
     static const struct {
         const char *stops[2], *text, *shown;
-        uint32_t include, stopped;
-    } cases[] = {{{"END", NULL}, "one END two", "one ", 0, 1},
-                 {{"END", NULL}, "one END two", "one END", 1, 1},
-                 {{"END", NULL}, "EEN EN", "EEN EN", 0, 0},
-                 {{"aab", NULL}, "aaaab", "aa", 0, 1},
-                 {{"longer end", "er"}, "the longer end", "the long", 0, 1},
-                 {{"e", "the"}, "the", "", 0, 1},
-                 {{"\xe2\x82\xac", NULL}, "1 \xe2\x82\xac", "1 ", 0, 1}};
+        uint32_t include, stopped, min_tokens;
+    } cases[] = {{{"b", "ca"}, "abcab", "abca", 0, 1, 3},
+                 {{"END", NULL}, "one END two", "one ", 0, 1, 0},
+                 {{"END", NULL}, "one END two", "one END", 1, 1, 0},
+                 {{"END", NULL}, "EEN EN", "EEN EN", 0, 0, 0},
+                 {{"aab", NULL}, "aaaab", "aa", 0, 1, 0},
+                 {{"longer end", "er"}, "the longer end", "the long", 0, 1, 0},
+                 {{"e", "the"}, "the", "", 0, 1, 0},
+                 {{"\xe2\x82\xac", NULL}, "1 \xe2\x82\xac", "1 ", 0, 1, 0}};
     text_codec codec;
     char error[256];
     if (text_open(&codec, "tests/fixtures/qwen3-tiny", NULL, 512, error, sizeof error)) abort();
@@ -420,10 +430,10 @@ static void stops_across_tokens(test_run *t)
         memset(&h, 0, sizeof h);
         for (uint32_t k = 0; k < 2 && cases[i].stops[k]; k++)
             c.stops[c.n_stops++] = (char *)(uintptr_t)cases[i].stops[k];
-        c.include_stop = cases[i].include;
+        c.include_stop = cases[i].include, c.shape.min_tokens = cases[i].min_tokens;
         h.tokens = (uint32_t *)calloc(64, sizeof *h.tokens);
         for (const char *at = cases[i].text; *at; at++) { /* a token for each byte */
-            choice_token(&h, &c, &codec, codec.tokenizer.byte_token[(unsigned char)*at]);
+            choice_token(&h, &c, &codec, codec.tokenizer.byte_token[(unsigned char)*at], NULL);
             CHECK(h.ready >= ready);
             ready = h.ready;
             if (h.ready > strlen(cases[i].shown) ||

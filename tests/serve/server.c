@@ -346,8 +346,8 @@ static void statuses(test_run *t)
              "\"code\":\"context_length_exceeded\",\"fits\":4096");
     reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[1022],\"max_tokens\":50}"), 400,
              "\"fits\":7");
-    reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[1],\"logprobs\":3}"), 400,
-             "\"param\":\"logprobs\",\"code\":\"unsupported_value\"");
+    reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[1],\"best_of\":3}"), 400,
+             "\"param\":\"best_of\",\"code\":\"unsupported_value\"");
     CHECK_INT(jobs_of(&s), 0);
     server_close(&s);
 }
@@ -504,6 +504,28 @@ static void without_tokenizer(test_run *t)
         t,
         post(&s, "/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}"),
         400, "\"param\":\"messages\"");
+    server_close(&s);
+}
+
+/* A bias chooses the token, and how likely tokens are is told, whole and in a stream. */
+static void likely_tokens(test_run *t)
+{
+    static const char *const parts[] = {
+        "\"prompt\":[32,33],\"logprobs\":1,\"logit_bias\":{\"34\":100}",
+        "\"logprobs\":{\"tokens\":[\"C\"],\"token_logprobs\":[-0.693147",
+        "\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"logprobs\":true,"
+        "\"top_logprobs\":1,\"logit_bias\":{\"34\":100}",
+        "\"logprobs\":{\"content\":[{\"token\":\"C\",\"logprob\":-0.693147"};
+    static const char *const paths[] = {"/v1/completions", "/v1/chat/completions"};
+    const setup plain = plain_setup();
+    server s;
+    server_open(t, &s, &plain);
+    for (uint32_t i = 0; i < 4; i++) {
+        char body[300];
+        snprintf(body, sizeof body, "{%s,\"max_tokens\":1%s}", parts[i / 2 * 2],
+                 i % 2 ? ",\"stream\":true" : "");
+        reply_is(t, post(&s, paths[i / 2], body), 200, parts[i / 2 * 2 + 1]);
+    }
     server_close(&s);
 }
 
@@ -1043,7 +1065,8 @@ static void reasoning_has_a_field(test_run *t)
             memset(&a, 0, sizeof a);
             a.kind = COMPLETION_CHAT, a.model = "tiny", a.reasoning = reasoning;
             h.tokens = (uint32_t *)calloc(p.n_tokens, sizeof *h.tokens);
-            for (uint32_t i = 0; i < p.n_tokens; i++) choice_token(&h, &c, &s.codec, p.tokens[i]);
+            for (uint32_t i = 0; i < p.n_tokens; i++)
+                choice_token(&h, &c, &s.codec, p.tokens[i], NULL);
             choice_end(&h);
             text = answer_whole(&a, &h, 1, u);
             whole = json_loads(text, 0, NULL);
@@ -1175,6 +1198,7 @@ static void tests(test_run *t)
     TEST(characters_in_parts);
     TEST(tokens_come_at_once);
     TEST(without_tokenizer);
+    TEST(likely_tokens);
     TEST(requests_on_one_connection);
     TEST(chunked_bodies);
     TEST(many_clients);

@@ -193,18 +193,23 @@ FLEET_DEVICE float largest_logit(const fleet_ctx *ctx, draw_lds *l, const decode
     return best;
 }
 
-/* The best token of a row, and its logit, for all threads. */
+/* A token of a row, and its logit. */
 typedef struct row_best {
     float logit;
     int32_t token;
 } row_best;
-FLEET_DEVICE row_best row_best_of(const fleet_ctx *ctx, draw_lds *l, const float *logits,
-                                  uint32_t vocab)
+/* The best one, for all threads, of those that are worse than `than`. */
+FLEET_DEVICE row_best row_best_of(const fleet_ctx *ctx, draw_lds *l, const draw_row *r,
+                                  row_best than)
 {
     row_best best = {-INFINITY, INT32_MAX};
-    for (uint32_t i = ctx->thread; i < vocab; i += ctx->threads)
-        if (is_better(logits[i], (int32_t)i, best.logit, best.token))
-            best.logit = logits[i], best.token = (int32_t)i;
+    for (uint32_t i = ctx->thread; i < r->count; i += ctx->threads) {
+        const int32_t token = r->is_listed ? l->token[i] : (int32_t)i;
+        const float logit = r->logits[token];
+        if (is_better(than.logit, than.token, logit, token) &&
+            is_better(logit, token, best.logit, best.token))
+            best.logit = logit, best.token = token;
+    }
     l->best[ctx->thread] = best.logit, l->best_token[ctx->thread] = best.token;
     fleet_barrier(ctx); /* the best token of each thread is in LDS */
     for (uint32_t t = 0; t < ctx->threads; t++)
@@ -219,10 +224,10 @@ FLEET_DEVICE uint32_t shape_row(const fleet_ctx *ctx, draw_lds *l, const decoder
                                 uint32_t sequence, draw_row *r)
 {
     const request_words words = words_of_sequence(d, sequence);
-    row_best best;
+    row_best best = {INFINITY, -1};
     if (!words.asks) return 0;
     r->logits = shape_logits(ctx, d, sequence, &words, r->logits);
-    best = row_best_of(ctx, l, r->logits, r->count);
+    best = row_best_of(ctx, l, r, best);
     r->max = best.logit;
     if (words.greedy && ctx->thread == 0) d->drawn[sequence] = best.token;
     return words.greedy;
@@ -268,14 +273,69 @@ FLEET_DEVICE void draw_token(const fleet_ctx *ctx, const decoder *d, uint32_t se
     fleet_barrier(ctx); /* they were read: the next sequence may overwrite them */
 }
 
+/* ---- what requests are told ---- */
+
+/* The logarithm of the sum of the exponentials of all logits. */
+FLEET_DEVICE float log_sum_of(const fleet_ctx *ctx, draw_lds *l, const draw_row *r)
+{
+    float sum = 0;
+    for (uint32_t i = ctx->thread; i < r->count; i += ctx->threads)
+        sum += fast_exp(r->logits[i] - r->max);
+    l->best[ctx->thread] = sum;
+    fleet_barrier(ctx); /* the sum of each thread is in LDS */
+    sum = 0;
+    for (uint32_t t = 0; t < ctx->threads; t++) sum += l->best[t];
+    fleet_barrier(ctx); /* they were read */
+    return r->max + logf(sum);
+}
+
+/* Tells the host how likely the model finds the token that was chosen, and the most likely ones:
+   before penalties, biases and temperature. The event of the token, which a later task sends,
+   publishes it. */
+FLEET_DEVICE void report_choice(const fleet_ctx *ctx, const decoder *d, uint32_t sequence,
+                                const uint32_t apart)
+{
+    const sequence_state *s = sequence_of(d->b, sequence);
+    const request_words words = words_of_sequence(d, sequence);
+    draw_lds *l = (draw_lds *)(void *)task_lds(ctx);
+    row_best next = {INFINITY, -1};
+    token_report *to;
+    draw_row r;
+    float log_sum;
+    uint32_t n;
+    if (!words.asks || !words.reports) return;
+    r.logits = d->logits + logits_at(d, sequence);
+    r.count = d->vocab, r.is_listed = 0, r.scale = 1;
+    r.max = largest_logit(ctx, l, d, (uint32_t)(s->first + s->rows - 1) % apart, apart);
+    if (r.max == INFINITY) return;
+    log_sum = log_sum_of(ctx, l, &r);
+    to = &d->served->asks[words.asks - 1].reports[(uint32_t)s->generated % REPORTED];
+    n = words.reports - 1 < r.count ? words.reports - 1 : r.count;
+    if (ctx->thread == 0) /* which has chosen it */
+        fleet_store_relaxed_system(&to->own, word_of_float(r.logits[d->drawn[sequence]] - log_sum));
+    if (n && n < r.count) { /* lists some more, or reads the whole row for each */
+        const uint32_t limit = threshold_of(ctx, l, &r, MAX_DISTANCE, n, 0);
+        if (!r.is_listed) list_tokens(ctx, l, &r, limit);
+    }
+    ROLLED
+    for (uint32_t i = 0; i < n; i++) {
+        next = row_best_of(ctx, l, &r, next);
+        if (ctx->thread != 0) continue;
+        fleet_store_relaxed_system(&to->top[i].token, (uint32_t)next.token);
+        fleet_store_relaxed_system(&to->top[i].value, word_of_float(next.logit - log_sum));
+    }
+}
+
 /* Draws the token of each sequence that has a temperature and chooses a token in this step. */
 FLEET_DEVICE void draw_tokens(const fleet_ctx *ctx, const decoder *d, const uint32_t apart,
                               const uint32_t shapes)
 {
     for (uint32_t n = ctx->slice + ctx->tile_index * ctx->slices; n < d->b->sequences;
          n += ctx->tile_num * ctx->slices)
-        if (draws(d, n) && sequence_of(d->b, n)->rows && sequence_of(d->b, n)->samples)
+        if (draws(d, n) && sequence_of(d->b, n)->rows && sequence_of(d->b, n)->samples) {
             draw_token(ctx, d, n, apart, shapes);
+            if (shapes) report_choice(ctx, d, n, apart);
+        }
 }
 FLEET_TILE(draw, task_args)
 {

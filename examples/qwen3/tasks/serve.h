@@ -35,6 +35,7 @@ typedef struct request_words {
                         rest has no meaning */
     uint32_t greedy; /* 1: it has the most probable token, whatever `sampling` says */
     uint32_t min_tokens;
+    uint32_t reports; /* 0: nothing of probabilities; 1 + as many of the most likely tokens */
     float repetition; /* 1: no penalty; of tokens of the prompt, too */
     float presence, frequency;
 } request_words;

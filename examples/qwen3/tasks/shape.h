@@ -83,7 +83,7 @@ FLEET_DEVICE const float *shape_logits(const fleet_ctx *ctx, const decoder *d, u
     fleet_barrier(ctx); /* penalties have been applied */
     for (uint32_t i = ctx->thread; i < biased; i += ctx->threads) {
         const uint32_t token = fleet_load_relaxed_system(&asks->biased[i].token),
-                       bias = fleet_load_relaxed_system(&asks->biased[i].bias);
+                       bias = fleet_load_relaxed_system(&asks->biased[i].value);
         shaped[token] += float_of_word(bias);
     }
     fleet_barrier(ctx); /* biases were added */
