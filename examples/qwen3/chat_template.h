@@ -1,8 +1,8 @@
 /* chat_template.h: what a model's files say of its use: which chat template it has, and how it
    draws tokens.
 
-   A template is a program; the ones of Qwen3's families are compiled in (qwen3_chat_prompt) and
-   recognised by what they contain. Any other is refused, for a conversation that is spelled wrongly
+   A template is a program; the ones of Qwen3's families, of Qwen2.5 and of Llama 3 are compiled in
+   (qwen3_chat_prompt) and recognised by what they contain. Any other is refused, for a conversation that is spelled wrongly
    is answered badly, and nothing shows it; the user may then name the family. Functions return 0,
    or -1 and a message that begins with the file. */
 #ifndef QWEN3_CHAT_TEMPLATE_H
@@ -10,8 +10,9 @@
 
 #include "tokenizer.h"
 
-static const char *const qwen3_family_names[QWEN3_FAMILIES] = {"qwen3", "qwen3-instruct",
-                                                               "qwen3-thinking"};
+static const char *const qwen3_family_names[QWEN3_FAMILIES] = {
+    "qwen3", "qwen3-instruct", "qwen3-thinking", "qwen2.5", "llama3"};
+#define QWEN3_FAMILY_NAMES "qwen3, qwen3-instruct, qwen3-thinking, qwen2.5 or llama3"
 
 /* The family of a name; -1: it is none. */
 static inline int qwen3_family_named(const char *name, qwen3_family *family)
@@ -37,17 +38,25 @@ static inline int qwen3_recognise(const char *text, qwen3_family *family)
     static const qwen3_template_marks all[] = {
         {QWEN3_HYBRID,
          {"<tool_response>", "last_query_index", "enable_thinking is false", "reasoning_content"},
-         {"<function=", "You are", "assistant\\n<think>\\n'", NULL}},
+         {"<function=", "You are Qwen", "assistant\\n<think>\\n'", NULL}},
         {QWEN3_THINKING,
          {"<tool_response>", "last_query_index", "assistant\\n<think>\\n'", "reasoning_content"},
-         {"<function=", "You are", "enable_thinking", NULL}},
+         {"<function=", "You are Qwen", "enable_thinking", NULL}},
         {QWEN3_INSTRUCT,
          {"<tool_response>", "<|im_start|>assistant\\n'", "tool_call.arguments is string", NULL},
-         {"<function=", "You are", "<think>", "reasoning_content"}}};
+         {"<function=", "You are Qwen", "<think>", "reasoning_content"}},
+        {QWEN3_AS_QWEN2_5,
+         {"You are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>",
+          "<tool_response>", "tool_call.arguments | tojson", "<|im_start|>assistant\\n'"},
+         {"<function=", "reasoning_content", "<think>", "arguments is string"}},
+        {QWEN3_AS_LLAMA3,
+         {"<|start_header_id|>", "message['content'] | trim + '<|eot_id|>'",
+          "content = bos_token + content", "<|start_header_id|>assistant<|end_header_id|>"},
+         {"<|python_tag|>", "tools", "strftime", "<|im_start|>"}}};
     size_t i, k;
-    if (!strstr(text, "<|im_start|>") || !strstr(text, "<|im_end|>")) return -1;
     for (i = 0; i < sizeof all / sizeof all[0]; i++) {
-        int fits = 1;
+        int fits = all[i].family == QWEN3_AS_LLAMA3 ||
+                   (strstr(text, "<|im_start|>") && strstr(text, "<|im_end|>"));
         for (k = 0; k < 4; k++) {
             if (all[i].has[k] && !strstr(text, all[i].has[k])) fits = 0;
             if (all[i].lacks[k] && strstr(text, all[i].lacks[k])) fits = 0;
@@ -98,8 +107,8 @@ static inline const char *qwen3_template_of(json_t *config)
 static inline int qwen3_recognised(const qwen3_source *s, const char *text, qwen3_family *family)
 {
     return qwen3_recognise(text, family)
-               ? qwen3_fail(s, "the chat template is none of those that are known; --chat-template "
-                               "qwen3, qwen3-instruct or qwen3-thinking says that it is like one")
+               ? qwen3_fail(s, "the chat template is none of those that are known; "
+                               "--chat-template " QWEN3_FAMILY_NAMES " says that it is like one")
                : 0;
 }
 

@@ -84,7 +84,7 @@ static const char usage[] =
     "  --system TEXT       what the model is told before a chat\n"
     "  --no-thinking       a chat without reasoning before the answers\n"
     "  --chat-template T   of the model's chat template, where it is not recognised: qwen3,\n"
-    "                      qwen3-instruct or qwen3-thinking\n"
+    "                      qwen3-instruct, qwen3-thinking, qwen2.5 or llama3\n"
     "  --prompt-ids IDS    tokens of the prompt: 1,2,3; of several sequences: 1,2,3;4,5 (N*T: N "
     "times token T)\n"
     "  --steps N           tokens to generate (default: 24, of text 512); a sequence ends earlier "
@@ -266,7 +266,7 @@ static int options_refused(const options *o)
         {o->no_thinking && !o->chat, "--no-thinking has a meaning with --chat only"},
         {o->chat_template && !o->chat, "--chat-template has a meaning with --chat only"},
         {o->chat_template && qwen3_family_named(o->chat_template, &family),
-         "--chat-template must be qwen3, qwen3-instruct or qwen3-thinking"},
+         "--chat-template must be " QWEN3_FAMILY_NAMES},
         {o->temperature <= 0 && (o->top_k || o->top_p > 0 || o->min_p > 0 || o->seed),
          "--top-k, --top-p, --min-p and --seed need a --temperature"},
         {o->top_p > 1, "--top-p is at most 1"},

@@ -34,6 +34,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #endif
 #include <pcre2.h>
+#include <unictype.h>
 #include <uninorm.h>
 #include <unistr.h>
 
@@ -125,11 +126,13 @@ static inline int qwen3_decode(const qwen3_tokenizer *t, uint32_t id, int skip_s
 /* Appends U+FFFD if the last character is incomplete. */
 static inline int qwen3_decode_end(qwen3_partial *partial, qwen3_string *text);
 
-/* The families of Qwen3's chat templates. */
+/* The families of chat templates: those of Qwen3, and older ones that models are tuned with. */
 typedef enum qwen3_family {
-    QWEN3_HYBRID,   /* reasons, unless it is told not to */
-    QWEN3_INSTRUCT, /* does not reason */
-    QWEN3_THINKING, /* always reasons: its prompt ends with <think> */
+    QWEN3_HYBRID,     /* reasons, unless it is told not to */
+    QWEN3_INSTRUCT,   /* does not reason */
+    QWEN3_THINKING,   /* always reasons: its prompt ends with <think> */
+    QWEN3_AS_QWEN2_5, /* does not reason; without a system message it has one */
+    QWEN3_AS_LLAMA3,  /* does not reason, and has no tools */
     QWEN3_FAMILIES
 } qwen3_family;
 
@@ -1117,12 +1120,14 @@ static inline int qwen3_is_role(const qwen3_message *m, const char *role)
     return !strcmp(m->role, role);
 }
 
-static inline int qwen3_chat_calls(const qwen3_message *m, qwen3_string *prompt, qwen3_spans *plain)
+/* has_content: the message has some, if only line feeds that are not shown. */
+static inline int qwen3_chat_calls(const qwen3_message *m, int has_content, qwen3_string *prompt,
+                                   qwen3_spans *plain)
 {
     size_t i;
     for (i = 0; i < m->n_calls; i++) {
         const qwen3_call *c = &m->calls[i];
-        if (((i || m->size) && qwen3_string_add(prompt, "\n", 1)) ||
+        if (((i || has_content) && qwen3_string_add(prompt, "\n", 1)) ||
             qwen3_string_add_text(prompt, "<tool_call>\n{\"name\": \"") ||
             qwen3_add_plain(prompt, plain, c->name, strlen(c->name)) ||
             qwen3_string_add_text(prompt, "\", \"arguments\": ") ||
@@ -1139,12 +1144,14 @@ static inline int qwen3_chat_answer(const qwen3_message *message, int reasons, i
                                     int follows_user, qwen3_string *prompt, qwen3_spans *plain)
 {
     qwen3_message m = *message, reasoning = *message;
+    int has_content;
     if (!reasons)
         follows_user = 0;
     else if (m.reasoning)
         reasoning.content = m.reasoning, reasoning.size = m.reasoning_size;
     else
         qwen3_part_answer(&m, &reasoning);
+    has_content = m.size != 0;
     if (follows_user && (is_last || reasoning.size)) {
         qwen3_strip(&m.content, &m.size, 1, 0);
         qwen3_strip(&reasoning.content, &reasoning.size, 1, 1);
@@ -1153,7 +1160,8 @@ static inline int qwen3_chat_answer(const qwen3_message *message, int reasons, i
             qwen3_string_add_text(prompt, "\n</think>\n\n"))
             return -1;
     }
-    return qwen3_add_plain(prompt, plain, m.content, m.size) || qwen3_chat_calls(&m, prompt, plain);
+    return qwen3_add_plain(prompt, plain, m.content, m.size) ||
+           qwen3_chat_calls(&m, has_content, prompt, plain);
 }
 
 /* What calls have returned stands in one message of the user. */
@@ -1183,6 +1191,8 @@ static inline int qwen3_chat_message(const qwen3_message *all, size_t count, siz
            qwen3_string_add_text(prompt, "<|im_end|>\n");
 }
 
+#define QWEN2_5_SYSTEM "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+
 /* The first message when there are tools: what the system says, which tools there are, and how the
    model calls them. */
 static inline int qwen3_chat_tools(const qwen3_message *messages, size_t count,
@@ -1193,6 +1203,8 @@ static inline int qwen3_chat_tools(const qwen3_message *messages, size_t count,
     if (count && qwen3_is_role(messages, "system"))
         bad = bad || qwen3_add_plain(prompt, plain, messages->content, messages->size) ||
               qwen3_string_add_text(prompt, "\n\n");
+    else if (style.family == QWEN3_AS_QWEN2_5)
+        bad = bad || qwen3_string_add_text(prompt, QWEN2_5_SYSTEM "\n\n");
     bad =
         bad || qwen3_string_add_text(
                    prompt, "# Tools\n\nYou may call one or more functions to assist with the user "
@@ -1219,10 +1231,55 @@ static inline int qwen3_asks(const qwen3_message *m)
            memcmp(m->content + m->size - k, end, k);
 }
 
+/* Spaces as Unicode has them, and the separators from U+001C to U+001F. */
+static inline int qwen3_is_space(ucs4_t c)
+{
+    return (c >= 0x1c && c <= 0x1f) || uc_is_property_white_space(c);
+}
+
+/* Without the spaces at both ends. */
+static inline void qwen3_trim(const char **text, size_t *size)
+{
+    ucs4_t c;
+    int n;
+    while (*size && (n = u8_mbtouc(&c, (const uint8_t *)*text, *size)) > 0 && qwen3_is_space(c))
+        *text += n, *size -= (size_t)n;
+    while (*size) {
+        size_t begin = *size - 1;
+        while (begin && ((unsigned char)(*text)[begin] & 0xc0u) == 0x80u) begin--;
+        if (u8_mbtouc(&c, (const uint8_t *)*text + begin, *size - begin) <= 0) break;
+        if (!qwen3_is_space(c)) break;
+        *size = begin;
+    }
+}
+
+static inline int qwen3_llama3_header(const char *role, qwen3_string *prompt)
+{
+    return qwen3_string_add_text(prompt, "<|start_header_id|>") ||
+           qwen3_string_add_text(prompt, role) ||
+           qwen3_string_add_text(prompt, "<|end_header_id|>\n\n");
+}
+
+static inline int qwen3_llama3_prompt(const qwen3_message *messages, size_t count,
+                                      qwen3_string *prompt, qwen3_spans *plain)
+{
+    size_t i;
+    int bad = count && qwen3_string_add_text(prompt, "<|begin_of_text|>");
+    for (i = 0; i < count && !bad; i++) {
+        qwen3_message m = messages[i];
+        qwen3_trim(&m.content, &m.size);
+        bad = qwen3_llama3_header(m.role, prompt) ||
+              qwen3_add_plain(prompt, plain, m.content, m.size) ||
+              qwen3_string_add_text(prompt, "<|eot_id|>");
+    }
+    return bad || qwen3_llama3_header("assistant", prompt);
+}
+
 static inline int qwen3_chat_prompt(const qwen3_message *messages, size_t count,
                                     qwen3_chat_style style, qwen3_string *prompt,
                                     qwen3_spans *plain, char *error, size_t error_size)
 {
+    const int reasons = style.family == QWEN3_HYBRID || style.family == QWEN3_THINKING;
     static const char *const roles[] = {"system", "user", "assistant", "tool"};
     const qwen3_source s = qwen3_source_of("messages", error, error_size);
     size_t i, k, last_user = count;
@@ -1236,11 +1293,15 @@ static inline int qwen3_chat_prompt(const qwen3_message *messages, size_t count,
                               i, messages[i].role);
         if (qwen3_asks(&messages[i])) last_user = i;
     }
+    if (style.family == QWEN3_AS_LLAMA3)
+        return qwen3_llama3_prompt(messages, count, prompt, plain) ? qwen3_no_memory(&s) : 0;
     if (last_user == count) last_user = count ? count - 1 : 0;
-    if (style.n_tools) bad = qwen3_chat_tools(messages, count, style, prompt, plain);
+    if (style.n_tools)
+        bad = qwen3_chat_tools(messages, count, style, prompt, plain);
+    else if (style.family == QWEN3_AS_QWEN2_5 && !(count && qwen3_is_role(messages, "system")))
+        bad = qwen3_string_add_text(prompt, "<|im_start|>system\n" QWEN2_5_SYSTEM "<|im_end|>\n");
     for (i = style.n_tools && count && qwen3_is_role(messages, "system"); i < count && !bad; i++)
-        bad = qwen3_chat_message(messages, count, i, style.family != QWEN3_INSTRUCT, last_user,
-                                 prompt, plain);
+        bad = qwen3_chat_message(messages, count, i, reasons, last_user, prompt, plain);
     bad = bad || qwen3_string_add_text(prompt, "<|im_start|>assistant\n") ||
           (style.family == QWEN3_THINKING && qwen3_string_add_text(prompt, "<think>\n")) ||
           (style.family == QWEN3_HYBRID && !style.thinking &&

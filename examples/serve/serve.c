@@ -67,7 +67,7 @@ static const char help_text[] =
     "before\n"
     "                      they are cancelled (default 30)\n"
     "  --chat-template T   of the model's chat template, where it is not recognised: qwen3,\n"
-    "                      qwen3-instruct or qwen3-thinking\n"
+    "                      qwen3-instruct, qwen3-thinking, qwen2.5 or llama3\n"
     "  --strict            refuses fields that are not known, and max_tokens that do not fit\n"
     "  --allow-special     control tokens in messages, such as <|im_end|>, are not text\n"
     "  --log FILE          a line for each request that comes or ends, with both queues; -: "
@@ -169,7 +169,7 @@ static int read_options(options *o, int argc, char **argv)
         strtoul(o->port, NULL, 10) > 65535)
         return stop(SERVE_REFUSED, "--port needs a number from 0 to 65535");
     if (o->chat_template && qwen3_family_named(o->chat_template, &family))
-        return stop(SERVE_REFUSED, "--chat-template needs qwen3, qwen3-instruct or qwen3-thinking");
+        return stop(SERVE_REFUSED, "--chat-template needs " QWEN3_FAMILY_NAMES);
     return o->dir ? 0 : stop(SERVE_REFUSED, "no MODEL_DIR\n%s", help_text);
 }
 

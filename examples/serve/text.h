@@ -63,6 +63,8 @@ static int tokens_of_chat(const text_codec *codec, completion *c, uint32_t most,
     qwen3_string text;
     qwen3_spans said;
     int bad;
+    if (c->calls && codec->family == QWEN3_AS_LLAMA3)
+        return refuse(why, 400, "tools", "cannot be told: the model's chat template has none");
     if (c->calls) style.tools = c->tools, style.n_tools = c->n_tools;
     if (!c->thinking && codec->family == QWEN3_THINKING)
         return refuse(why, 400, "enable_thinking", "must be true: this model always reasons");

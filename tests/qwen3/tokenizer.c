@@ -437,7 +437,14 @@ static void chats_of_families(test_run *t)
         "<|im_start|>assistant\n",
         "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\nx\n</"
         "think>\n\nHo<|im_end|>\n"
-        "<|im_start|>assistant\n<think>\n"};
+        "<|im_start|>assistant\n<think>\n",
+        "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+        "<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\nx\n</"
+        "think>\n\nHo<|im_end|>\n"
+        "<|im_start|>assistant\n",
+        "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\n<think>\nx\n</think>\n\nHo<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\n"};
     char error[512];
     for (uint32_t i = 0; i < QWEN3_FAMILIES; i++) {
         qwen3_string prompt = {NULL, 0, 0};
