@@ -1,7 +1,7 @@
-"""Renders random conversations by each template of a folder, with jinja2 as Hugging Face's
-transformers sets it up, and with a program that has the templates compiled in.
+"""Renders random conversations by each template, with jinja2 as Hugging Face's transformers sets it
+up, and with a program that has the templates compiled in.
 
-    chat_templates.py PROGRAM FOLDER CONVERSATIONS
+    chat_templates.py CONVERSATIONS PROGRAM TEMPLATE...
 """
 import json
 import pathlib
@@ -71,11 +71,11 @@ def for_program(one: dict) -> str:
     return json.dumps({**one, "messages": messages, "tools": [dumps(t) for t in one["tools"]]})
 
 
-def main(program: str, folder: str, n: int) -> int:
+def main(n: int, program: str, *templates: str) -> int:
     failed = 0
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     environment.filters["tojson"] = dumps
-    for path in sorted(pathlib.Path(folder).glob("*.jinja")):
+    for path in map(pathlib.Path, templates):
         draw = random.Random(path.stem)
         all_of = [conversation(draw, path.stem != "llama3") for _ in range(n)]
         got = subprocess.run([program, str(path)], input="\n".join(map(for_program, all_of)) + "\n",
@@ -94,4 +94,4 @@ def main(program: str, folder: str, n: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    sys.exit(main(int(sys.argv[1]), *sys.argv[2:]))
