@@ -647,6 +647,7 @@ def cuda(t: Table) -> None:
         t.check("registers", shell("cuda_registers"), needs=["cuda/build/qwen3"], roots=[decoder], **in_turn("qwen3"))
     t.check("registers_of_ranks", shell("cuda_registers_of_ranks"), roots=sets, **in_turn("registers_of_ranks"))
     t.check("registers_of_server", shell("cuda_registers_of_server"), roots=sets, **in_turn("registers_of_server"))
+    t.check("registers_of_expert_server", shell("cuda_registers_of_expert_server"), roots=sets, **in_turn("registers_of_expert_server"))
     t.check("registers_of_bench", shell("cuda_registers_of_bench"), roots=["tests/bench/devices.c"], alone=t.gpu,
             **in_turn("registers_of_bench"))
     if t.gpu:

@@ -16,7 +16,7 @@ static uint32_t count_tasks(const model *m)
     const uint32_t exchanges = m->ranks > 1 ? 2 : 0;
     uint32_t n = m->ranks > 1 ? 5 : 4;
     for (uint32_t i = 0; i < m->config.layers; i++)
-        n += (m->layers[i].sparse ? 11u : 9u) + exchanges;
+        n += (m->layers[i].sparse ? 12u : 9u) + exchanges;
     return n;
 }
 /* Of a step with a round for each batch. */

@@ -61,51 +61,12 @@ static uint32_t prefill_tokens(batch *all, uint32_t sequences)
 #if defined(FLEET_CUDA)
 #define PREFILL_EXPERTS_KERNEL FLEET_KERNEL_OF(prefill_experts)
 
-static prefill_division divide_expert(const fleet_linear *shape, uint32_t rows, const decoder *d)
-{
-    return prefill_divide_expert(shape, rows, d->top_k, d->experts);
-}
-/* Places of rows that are sorted by expert, at most; and their activations. */
-static uint64_t most_places(const decoder *d, uint32_t rows)
-{
-    return d->experts ? expert_places(rows, d->top_k, d->experts) : 0;
-}
-static uint64_t sorted_acts(uint64_t places, uint32_t width)
-{
-    return sorted_values((uint32_t)places, width);
-}
-static void expert_buffers(decoder *d, device_memory *mem, uint64_t places)
-{
-    d->prefill_sorted =
-        (act_t *)memory_zeros(mem, "prompts", sorted_acts(places, d->hidden) * sizeof(act_t));
-    d->prefill_results = (float *)memory_get(mem, "prompts", places * d->hidden * sizeof(float));
-    d->prefill_routes = memory_get(mem, "prompts", prefill_routes_bytes(d->top_k, d->experts));
-}
-
 /* Of launches that decode by steps of more rows than MAX_ROWS: attention has the queries of a row
    and a KV head in one fragment. */
 #define MOST_WIDE_GROUP FRAGMENT_ROWS
 #elif defined(FLEET_HIP)
 #define PREFILL_EXPERTS_KERNEL FLEET_KERNEL_OF(prefill)
 #define MOST_WIDE_GROUP PREFILL_QUERIES
-static prefill_division divide_expert(const fleet_linear *shape, uint32_t rows, const decoder *d)
-{
-    return prefill_divide(shape, EPILOGUE_STORE, rows, d->chiplets * d->workers, 1);
-}
-static uint64_t most_places(const decoder *d, uint32_t rows)
-{
-    FLEET_UNUSED(d), FLEET_UNUSED(rows);
-    return 0;
-}
-static uint64_t sorted_acts(uint64_t places, uint32_t width)
-{
-    FLEET_UNUSED(places), FLEET_UNUSED(width);
-    return 0;
-}
-static void expert_buffers(decoder *d, device_memory *mem, uint64_t places)
-{
-    FLEET_UNUSED(d), FLEET_UNUSED(mem), FLEET_UNUSED(places);
-}
 #endif
 
 /* ---- memory and work ---- */
@@ -177,7 +138,7 @@ static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d
     /* Half of the last stage of sorted rows may be multiplied by zeros, and must be numbers. */
     p->d.gated =
         (act_t *)memory_zeros(mem, "prompts", (dense > sparse ? dense : sparse) * sizeof(act_t));
-    if (places) expert_buffers(&p->d, mem, places);
+    if (places) sorted_buffers(&p->d, mem, places, "prompts");
     if (p->is_wide)
         p->wide = p->d, p->wide.prefill_stays = 1, wide_best_buffers(&p->wide, mem);
     else if (m->ranks == 1)

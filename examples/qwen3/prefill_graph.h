@@ -66,7 +66,20 @@ typedef char the_sets_have_the_same_numbers
              (uint32_t)served_wide_prefill_linear == (uint32_t)task_args_linear &&
              (uint32_t)prefill_set_prefill_attend == (uint32_t)served_wide_attend_served &&
              (uint32_t)prefill_set_prefill_heads == (uint32_t)served_wide_prefill_heads &&
-             (uint32_t)prefill_set_prefill_add == (uint32_t)served_wide_prefill_add
+             (uint32_t)prefill_set_prefill_add == (uint32_t)served_wide_prefill_add &&
+             (uint32_t)served_wide_embed_wide == (uint32_t)served_wide_experts_embed_wide_terms &&
+             (uint32_t)served_wide_prefill_linear ==
+                 (uint32_t)served_wide_experts_served_linear_terms &&
+             (uint32_t)served_wide_attend_served ==
+                 (uint32_t)served_wide_experts_attend_served_terms &&
+             (uint32_t)served_wide_prefill_heads == (uint32_t)served_wide_experts_prefill_heads &&
+             (uint32_t)served_wide_prefill_add == (uint32_t)served_wide_experts_prefill_add_terms &&
+             (uint32_t)served_wide_choose_wide == (uint32_t)served_wide_experts_choose_wide_terms &&
+             (uint32_t)served_wide_head_wide == (uint32_t)served_wide_experts_head_wide_terms &&
+             (uint32_t)served_wide_draw_wide == (uint32_t)served_wide_experts_draw_wide &&
+             (uint32_t)served_wide_boundary_wide ==
+                 (uint32_t)served_wide_experts_boundary_wide_terms &&
+             (uint32_t)served_wide_gate_wide == (uint32_t)served_wide_experts_gate_wide_terms
          ? 1
          : -1];
 
@@ -87,6 +100,27 @@ static void load_weights_ahead(const chain *c)
     FLEET_UNUSED(c);
 }
 
+static prefill_division divide_expert(const fleet_linear *shape, uint32_t rows, const decoder *d)
+{
+    return prefill_divide_expert(shape, rows, d->top_k, d->experts);
+}
+/* Places of rows that are sorted by expert, at most; and their activations. */
+static uint64_t most_places(const decoder *d, uint32_t rows)
+{
+    return d->experts ? expert_places(rows, d->top_k, d->experts) : 0;
+}
+static uint64_t sorted_acts(uint64_t places, uint32_t width)
+{
+    return sorted_values((uint32_t)places, width);
+}
+static void sorted_buffers(decoder *d, device_memory *mem, uint64_t places, const char *what)
+{
+    d->prefill_sorted =
+        (act_t *)memory_zeros(mem, what, sorted_acts(places, d->hidden) * sizeof(act_t));
+    d->prefill_results = (float *)memory_get(mem, what, places * d->hidden * sizeof(float));
+    d->prefill_routes = memory_get(mem, what, prefill_routes_bytes(d->top_k, d->experts));
+}
+
 static void append_sorted_experts(chain *c, const model_layer *l, uint32_t i,
                                   const float *next_norm)
 {
@@ -94,13 +128,19 @@ static void append_sorted_experts(chain *c, const model_layer *l, uint32_t i,
     const uint32_t ffn = c->m->expert_ffn;
     const layout ups = single_layout_of(2 * ffn, d->hidden),
                  downs = single_layout_of(d->hidden, ffn);
-    const uint32_t linear = prefill_expert_set_prefill_linear_terms;
+    const uint32_t linear = prefill_expert_set_prefill_linear_terms,
+                   route = d->table ? (uint32_t)served_wide_experts_served_route
+                                    : (uint32_t)prefill_expert_set_prefill_route,
+                   gather = d->table ? (uint32_t)served_wide_experts_served_gather
+                                     : (uint32_t)prefill_expert_set_prefill_gather,
+                   combine = d->table ? (uint32_t)served_wide_experts_served_combine
+                                      : (uint32_t)prefill_expert_set_prefill_combine;
     task_args *task = append_linear(c, "router", i, l->router, d->x, d->experts, d->hidden);
     epilogue_store(task, d->qkv, task->shape.n);
     task->product = PREFILL_ROUTER;
-    task = append_task(c, "route", i, prefill_expert_set_prefill_route, FLEET_LEVEL_DEVICE);
+    task = append_task(c, "route", i, route, FLEET_LEVEL_DEVICE);
     task->floats = d->qkv, task->columns = padded(d->experts, TILE_N);
-    task = append_task(c, "gather", i, prefill_expert_set_prefill_gather, FLEET_LEVEL_DEVICE);
+    task = append_task(c, "gather", i, gather, FLEET_LEVEL_DEVICE);
     task->acts = d->prefill_sorted;
     task = append_product(c, "expert_up", i, linear, l->expert_up, &ups, d->prefill_sorted, 0);
     epilogue_silu(task, d, 0, ffn);
@@ -108,7 +148,7 @@ static void append_sorted_experts(chain *c, const model_layer *l, uint32_t i,
     task = append_product(c, "expert_down", i, linear, l->expert_down, &downs, d->gated, 0);
     task->product = PREFILL_EXPERT_DOWN;
     epilogue_store(task, d->prefill_results, d->hidden);
-    task = append_task(c, "combine", i, prefill_expert_set_prefill_combine, FLEET_LEVEL_DEVICE);
+    task = append_task(c, "combine", i, combine, FLEET_LEVEL_DEVICE);
     task->floats = d->prefill_results, task->norm = next_norm;
     if (c->m->ranks > 1) append_exchange(c, "experts", i, PREFILL_EXPERT_DOWN, next_norm);
 }
@@ -157,6 +197,25 @@ static void load_weights_ahead(const chain *c)
         task->share.ahead_bytes = (uint32_t)(left < most ? left : most);
         done += task->share.ahead_bytes;
     }
+}
+/* Models with experts are NVIDIA's alone. */
+static prefill_division divide_expert(const fleet_linear *shape, uint32_t rows, const decoder *d)
+{
+    return prefill_divide(shape, EPILOGUE_STORE, rows, d->chiplets * d->workers, 1);
+}
+static uint64_t most_places(const decoder *d, uint32_t rows)
+{
+    FLEET_UNUSED(d), FLEET_UNUSED(rows);
+    return 0;
+}
+static uint64_t sorted_acts(uint64_t places, uint32_t width)
+{
+    FLEET_UNUSED(places), FLEET_UNUSED(width);
+    return 0;
+}
+static void sorted_buffers(decoder *d, device_memory *mem, uint64_t places, const char *what)
+{
+    FLEET_UNUSED(d), FLEET_UNUSED(mem), FLEET_UNUSED(places), FLEET_UNUSED(what);
 }
 static void append_sorted_experts(chain *c, const model_layer *l, uint32_t i,
                                   const float *next_norm)

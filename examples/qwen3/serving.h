@@ -330,7 +330,7 @@ static int serving_run(serving *s)
     d.lds_bytes = LDS_BYTES, d.pipeline_bytes = FLEET_PIPELINE_BYTES(task_args);
     d.limit_ns = s->desc.limit_ns;
     d.host = s->desc.host;
-    status = s->is_wide ? served_wide_launch(&s->state, &d, s->device_tasks)
+    status = s->is_wide ? served_wide_launch(s->m, &s->state, &d, s->device_tasks)
                         : fleet_launch(&s->state, &d, serve_kernel(s->m), s->device_tasks);
     if (!status) status = fleet_state_wait(&s->state, NULL);
     if (status) {

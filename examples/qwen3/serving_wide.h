@@ -1,8 +1,10 @@
 /* serving_wide.h: servers with long chunks or many requests (serving.h), whose steps have up to
-   PREFILL_ROWS rows (NVIDIA, compute capability 9.0a, and AMD; models without experts;
+   PREFILL_ROWS rows (NVIDIA, compute capability 9.0a, and AMD, there for models without experts;
    tasks/serve_wide.h has the tasks).
 
        embed -> [ gate -> qkv -> heads -> attend -> o -> add -> gate_up -> down -> add ] x layers
+                                                            \> router -> route -> gather -> expert_up
+                                                                -> expert_down -> combine
              -> choose -> lm_head -> draw -> boundary
 
    There are tasks `add` if o or down is divided into parts, and no gate before the first layer. */
@@ -20,9 +22,15 @@ FLEET_KERNEL(serve_wide, served_wide, FLEET_ANY_THREADS(PREFILL_THREADS))
 {
     FLEET_STATIC_WORKER_LOOP(served_wide);
 }
+FLEET_KERNEL(serve_wide_experts, served_wide_experts, FLEET_ANY_THREADS(PREFILL_THREADS))
+{
+    FLEET_STATIC_WORKER_LOOP(served_wide_experts);
+}
 #define SERVE_WIDE_KERNEL FLEET_KERNEL_OF(serve_wide)
+#define SERVE_WIDE_EXPERTS_KERNEL FLEET_KERNEL_OF(serve_wide_experts)
 #else
 #define SERVE_WIDE_KERNEL FLEET_KERNEL_OF(decode_wide)
+#define SERVE_WIDE_EXPERTS_KERNEL SERVE_WIDE_KERNEL
 #endif
 
 #if !defined(FLEET_HOST)
@@ -37,8 +45,7 @@ static uint32_t wide_chunk_row(uint32_t decode_rows)
    a model has none of these servers. */
 static uint32_t wide_decode_rows(const model *m)
 {
-    return m->has_prefill && !m->config.experts &&
-                   m->config.heads / m->config.kv_heads <= PREFILL_QUERIES
+    return m->has_prefill && m->config.heads / m->config.kv_heads <= PREFILL_QUERIES
                ? PREFILL_TILE_ROWS
                : 0;
 }
@@ -53,20 +60,26 @@ static uint32_t wide_chunk_rows(const model *m, uint32_t decode_rows)
 static prefill_step wide_first_step(const model *m, const decoder *d, uint32_t decode_rows,
                                     uint32_t chunk_rows, uint32_t *adds, uint64_t *sums)
 {
+    const uint32_t terms = d->two_terms ? 2 : 1;
     fleet_linear shapes[PREFILL_PRODUCTS];
     prefill_step step;
     memset(&step, 0, sizeof step);
     prefill_shapes(m, d, shapes);
     *adds = 0, *sums = 0;
-    for (uint32_t k = 0; k < PREFILL_HEAD; k++) {
+    for (uint32_t k = 0; k < (d->experts ? PREFILL_PRODUCTS : PREFILL_ROUTER); k++) {
+        const uint32_t is_expert = k == PREFILL_EXPERT_UP || k == PREFILL_EXPERT_DOWN;
+        const epilogue end = prefill_end_of(k);
         const prefill_division by =
-            served_divide(&shapes[k], prefill_end_of(k), d->chiplets * d->workers);
+            k == PREFILL_HEAD ? head_division(d->hidden)
+            : is_expert       ? divide_expert(&shapes[k], 1, d)
+                              : served_divide(&shapes[k], end, d->chiplets * d->workers, terms);
         const uint64_t floats = (uint64_t)by.parts * shapes[k].n;
-        step.division[k] = by, step.columns[k] = shapes[k].n;
-        *adds |= prefill_end_of(k) == EPILOGUE_RESIDUAL && by.parts >= PREFILL_ADDED_PARTS;
-        if (k != PREFILL_GATE_UP && floats > *sums) *sums = floats;
+        step.division[k] = by;
+        if (k < PREFILL_HEAD) step.columns[k] = shapes[k].n;
+        *adds |= end == EPILOGUE_RESIDUAL && by.parts >= PREFILL_ADDED_PARTS;
+        if (!is_expert && (end == EPILOGUE_STORE || end == EPILOGUE_RESIDUAL) && floats > *sums)
+            *sums = floats;
     }
-    step.division[PREFILL_HEAD] = head_division(d->hidden);
     step.chunk_row = wide_chunk_row(decode_rows), step.chunk_room = chunk_rows;
     step.head_row = padded(step.chunk_row + chunk_rows, PREFILL_TILE_ROWS);
     step.batches = served_batches(decode_rows);
@@ -82,16 +95,21 @@ static void wide_buffers(decoder *d, device_memory *mem, const model *m, uint32_
     const prefill_step step =
         wide_first_step(m, d, decode_rows, chunk_rows, &d->prefill_adds, &sums);
     const uint64_t rows = step.head_row, all = rows + PREFILL_TILE_ROWS;
+    const uint64_t terms = d->two_terms ? 2 : 1,
+                   places = most_places(d, step.chunk_row + chunk_rows);
+    const uint64_t dense = rows * m->ffn * terms, sparse = sorted_acts(places, m->expert_ffn);
     token_row *row = (token_row *)calloc(all, sizeof *row);
     for (uint32_t n = 0; n < PREFILL_TILE_ROWS && row; n++) row[rows + n].sequence = (int32_t)n;
     if (!row) snprintf(mem->error, ERROR_BYTES, "memory: none left");
     d->h = (float *)memory_get(mem, "activations", rows * d->hidden * sizeof(float));
-    d->x = (act_t *)memory_get(mem, "activations", all * d->hidden * sizeof(act_t));
+    d->x = (act_t *)memory_get(mem, "activations", all * d->hidden * terms * sizeof(act_t));
     d->squares =
         (float *)memory_zeros(mem, "activations", all * squares_of(d->hidden) * sizeof(float));
     d->qkv = (float *)memory_get(mem, "activations", rows * sums * sizeof(float));
-    d->attended = (act_t *)memory_get(mem, "activations", rows * q * sizeof(act_t));
-    d->gated = (act_t *)memory_get(mem, "activations", rows * m->ffn * sizeof(act_t));
+    d->attended = (act_t *)memory_get(mem, "activations", rows * q * terms * sizeof(act_t));
+    d->gated =
+        (act_t *)memory_get(mem, "activations", (dense > sparse ? dense : sparse) * sizeof(act_t));
+    if (places) sorted_buffers(d, mem, places, "activations");
     d->b = (batch *)memory_zeros(mem, "batch", (uint64_t)step.batches * sizeof(batch));
     d->prefill = (prefill_step *)memory_copy(mem, "batch", &step, sizeof step);
     if (row) d->prefill_rows = (token_row *)memory_copy(mem, "batch", row, all * sizeof *row);
@@ -133,12 +151,14 @@ static fleet_graph *served_wide_graph(const model *m, const decoder *d, task_arg
 }
 
 /* Launches with what `serve` says, but for threads and LDS. */
-static fleet_status served_wide_launch(fleet_state *state, const fleet_launch_desc *serve,
+static fleet_status served_wide_launch(const model *m, fleet_state *state,
+                                       const fleet_launch_desc *serve,
                                        const task_args *device_tasks)
 {
     fleet_launch_desc d = *serve;
     d.threads = PREFILL_THREADS, d.lds_bytes = PREFILL_LDS_BYTES, d.pipeline_bytes = 0;
-    return fleet_launch(state, &d, SERVE_WIDE_KERNEL, device_tasks);
+    return fleet_launch(
+        state, &d, m->config.experts ? SERVE_WIDE_EXPERTS_KERNEL : SERVE_WIDE_KERNEL, device_tasks);
 }
 #else
 static uint32_t wide_decode_rows(const model *m)
@@ -169,10 +189,11 @@ static fleet_graph *served_wide_graph(const model *m, const decoder *d, task_arg
     FLEET_UNUSED(m), FLEET_UNUSED(d), FLEET_UNUSED(tasks);
     return NULL;
 }
-static fleet_status served_wide_launch(fleet_state *state, const fleet_launch_desc *serve,
+static fleet_status served_wide_launch(const model *m, fleet_state *state,
+                                       const fleet_launch_desc *serve,
                                        const task_args *device_tasks)
 {
-    FLEET_UNUSED(state), FLEET_UNUSED(serve), FLEET_UNUSED(device_tasks);
+    FLEET_UNUSED(m), FLEET_UNUSED(state), FLEET_UNUSED(serve), FLEET_UNUSED(device_tasks);
     return FLEET_ERROR_UNSUPPORTED;
 }
 #endif /* FLEET_HOST */

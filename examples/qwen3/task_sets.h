@@ -145,7 +145,7 @@ FLEET_DISPATCH(prefill_expert_set, PREFILL_EXPERT_TASKS)
 typedef task_args wide_set;
 FLEET_DISPATCH(wide_set, WIDE_TASKS)
 
-/* Those of a server with long chunks. */
+/* Those of a server with long chunks; and of one whose model has experts. */
 #define SERVED_WIDE_TASKS(TILE_, P)                                                                \
     TILE_(P, embed_wide)                                                                           \
     TILE_(P, prefill_linear)                                                                       \
@@ -155,6 +155,20 @@ FLEET_DISPATCH(wide_set, WIDE_TASKS)
     SERVED_WIDE_ENDS(TILE_, P)
 typedef task_args served_wide;
 FLEET_DISPATCH(served_wide, SERVED_WIDE_TASKS)
+#define SERVED_WIDE_EXPERT_TASKS(TILE_, P)                                                         \
+    TILE_(P, embed_wide_terms)                                                                     \
+    TILE_(P, served_linear_terms)                                                                  \
+    TILE_(P, attend_served_terms)                                                                  \
+    TILE_(P, prefill_heads)                                                                        \
+    TILE_(P, prefill_add_terms)                                                                    \
+    TILE_(P, choose_wide_terms)                                                                    \
+    TILE_(P, head_wide_terms)                                                                      \
+    TILE_(P, draw_wide)                                                                            \
+    TILE_(P, boundary_wide_terms)                                                                  \
+    TILE_(P, gate_wide_terms)                                                                      \
+    TILE_(P, served_route) TILE_(P, served_gather) TILE_(P, served_combine)
+typedef task_args served_wide_experts;
+FLEET_DISPATCH(served_wide_experts, SERVED_WIDE_EXPERT_TASKS)
 #endif
 
 #endif /* QWEN3_TASK_SETS_H */

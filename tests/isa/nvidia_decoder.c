@@ -108,7 +108,7 @@ PATH(term_tile)(fleet_ctx ctx, task_args task, term_items t, term_work w, term_i
     const fleet_ctx c = in_lds(ctx);
     w.task = &task, w.t = &t;
     w.ring = ring_of(&c, 0, 0, 8, 24576, PREFILL_WARPS);
-    term_tile(&w, &item, TERMS, 1, 128);
+    term_tile(&w, &item, 0, TERMS, 1, 128, LAYER_PRODUCT);
 }
 PATH(flash_queries)(fleet_ctx ctx, decoder d, prefill_block b)
 {
@@ -144,7 +144,7 @@ PATH(wide_attend_item)(fleet_ctx ctx, task_args task, page_copies c, uint32_t i)
 {
     const fleet_ctx lds = in_lds(ctx);
     kv_t *stages = (kv_t *)lds.lds;
-    wide_attend_item(&lds, &task, &c, i, stages, stages + 3 * KV_BLOCK_VALUES, 1, 8);
+    wide_attend_item(&lds, &task, &c, i, stages, stages + 3 * KV_BLOCK_VALUES, 1, 8, 1);
 }
 
 /* ---- whole tiles ---- */

@@ -3056,10 +3056,83 @@ static void wide_steps_choose_tokens(test_run *t)
     }
 }
 
+static void run_served_head(const fleet_ctx *ctx, void *args)
+{
+    if (FLEET_TILE_OF(head_wide_terms)(*ctx, (const task_args *)args)) complain("a tile fails", 0);
+}
+
+/* The head of a server whose model has experts: the workers find the largest logit of each row that chooses a token, of equal
+   ones the first token's, of fewer rows than before, too. Products are exact; low terms decide. */
+static void check_served_head(test_run *t, task_args *o, const float *plain, act_t *x,
+                              uint32_t choosing)
+{
+    const uint32_t k = o->shape.k, head_row = o->d.prefill->head_row;
+    o->d.prefill->choosing = choosing;
+    for (uint32_t n = 0; n < choosing; n++)
+        for (uint32_t i = 0; i < k; i++)
+            store_act(x + prefill_at(head_row + n, i, k, TERMS), LOW_TERM,
+                      (float)draw(5) - 2 + ((float)draw(3) - 1) / 512);
+    launch_prefill(run_served_head, o, o->d.workers);
+    if (complaint[0]) test_fail(t, __FILE__, __LINE__, "%u rows: %s", choosing, complaint);
+    for (uint32_t n = 0; n < choosing && !t->failed_here; n++) {
+        double most = -INFINITY;
+        float best = -INFINITY;
+        int32_t want = 0, token = 0;
+        for (uint32_t j = 0; j < o->d.vocab; j++) {
+            double logit = 0;
+            for (uint32_t i = 0; i < k; i++) {
+                const act_t *at = x + prefill_at(head_row + n, i, k, TERMS);
+                logit += ((double)float_of_act(at[0]) + (double)float_of_act(at[LOW_TERM])) *
+                         (double)plain[j * k + i];
+            }
+            if (logit > most) most = logit, want = (int32_t)j;
+        }
+        for (uint32_t w = 0; w < o->d.workers; w++) {
+            const uint32_t at = w * PREFILL_TILE_ROWS + n;
+            if (is_better(o->d.best[at], o->d.best_token[at], best, token))
+                best = o->d.best[at], token = o->d.best_token[at];
+        }
+        CHECK_INT(token, want);
+        CHECK((double)best == most);
+    }
+}
+static void served_heads_are_exact(test_run *t)
+{
+    enum { HIDDEN = 96, VOCAB = 600, WORKERS = 2, BESTS = WORKERS * PREFILL_TILE_ROWS };
+    const size_t values = (size_t)2 * PREFILL_TILE_ROWS * HIDDEN * TERMS;
+    prefill_step step_of = {.head_row = PREFILL_TILE_ROWS};
+    act_t *x = halves(values);
+    uint8_t *marked = (uint8_t *)malloc(values / BLOCK_K);
+    float *plain, best[BESTS];
+    int32_t tokens[BESTS];
+    uint16_t *weights;
+    static task_args o;
+    if (!marked) abort();
+    memset(marked, 1, values / BLOCK_K);
+    drawn = 12;
+    weights = packed_tiles(&plain, 1, VOCAB, HIDDEN);
+    memset(&o, 0, sizeof o);
+    o.shape.n = ceil_div(VOCAB, TILE_N) * TILE_N, o.shape.k = HIDDEN, o.shape.tile_n = TILE_N;
+    o.inner_k = STAGE_K, o.panel_bytes = TILE_N * K_ALIGN * 2, o.weights = weights, o.x = x;
+    o.epilogue = EPILOGUE_ARGMAX, o.product = PREFILL_HEAD;
+    o.d.hidden = HIDDEN, o.d.vocab = VOCAB, o.d.prefill = &step_of, o.d.prefill_stays = 1;
+    o.d.chiplets = 1, o.d.workers = WORKERS, o.d.best = best, o.d.best_token = tokens;
+    for (uint32_t i = 0; i < BESTS; i++) best[i] = -INFINITY, tokens[i] = 0;
+    memset(&may_read, 0, sizeof may_read);
+    may_read.from = x, may_read.rows = (uint32_t)(values / BLOCK_K), may_read.width = BLOCK_K;
+    may_read.marked = marked;
+    may_copy.from = weights, may_copy.values = (size_t)o.shape.n * K_ALIGN;
+    check_served_head(t, &o, plain, x, 140);
+    if (!t->failed_here) check_served_head(t, &o, plain, x, 30);
+    memset(&may_read, 0, sizeof may_read);
+    may_copy.values = 0;
+    free(x), free(marked), free(plain), free(weights);
+}
+
 /* ---- a server with long chunks ---- */
 
 /* A model of SERVED_LAYERS layers with random weights, in a server whose tasks run one after the other. All that bulk copies read is
-   in one piece of memory. */
+   in one piece of memory. Layers with experts are those of a mask, `sparse`. */
 enum {
     SERVED_LAYERS = 2,
     SERVED_HIDDEN = 64,
@@ -3075,7 +3148,11 @@ enum {
     SERVED_WORKERS = 2,
     SERVED_JOBS = 4,
     SERVED_TOKENS = 8,
-    LAYER_TASKS = 9
+    SERVED_EXPERTS = 5,
+    SERVED_TOP_K = 2,
+    SERVED_EXPERT_FFN = 96,
+    LAYER_TASKS = 9,
+    SPARSE_TASKS = 12
 };
 typedef fleet_status (*served_tile)(const fleet_ctx ctx, const task_args *args);
 typedef struct served_task {
@@ -3105,7 +3182,7 @@ typedef struct small_server {
     prefill_step step_of;
     token_row rows[3 * PREFILL_TILE_ROWS];
     prefill_block blocks[SERVED_BLOCKS];
-    served_task tasks[SERVED_LAYERS * LAYER_TASKS + 4];
+    served_task tasks[SERVED_LAYERS * SPARSE_TASKS + 4];
     uint32_t n;
     uint16_t *arena;
     size_t used;
@@ -3119,10 +3196,19 @@ static uint16_t *arena_take(small_server *s, size_t values)
     if (s->used > ARENA_VALUES) abort();
     return at;
 }
-static bf16 *small_weights(small_server *s, size_t n, float most)
+static bf16 *small_numbers(small_server *s, size_t n, float most)
 {
     bf16 *w = arena_take(s, n);
     for (size_t i = 0; i < n; i++) w[i] = bf16_of_float(fraction(most));
+    return w;
+}
+/* Columns of k's, packed tile by tile, with zeros up to padded_k. */
+static bf16 *small_weights(small_server *s, size_t columns, uint32_t padded_k, uint32_t k)
+{
+    bf16 *w = small_numbers(s, columns * padded_k, 0.3f);
+    for (size_t c = 0; c < columns; c++)
+        for (uint32_t i = k; i < padded_k; i++)
+            w[c / TILE_N * TILE_N * padded_k + weight_at(c % TILE_N, i, 1, STAGE_K)] = 0;
     return w;
 }
 
@@ -3139,20 +3225,56 @@ static task_args *add_product(small_server *s, served_tile tile, const act_t *x,
 {
     task_args *o = add_served(s, tile, 0);
     const uint32_t padded_k = ceil_div(k, K_ALIGN) * K_ALIGN;
+    const uint32_t is_expert = product == PREFILL_EXPERT_UP || product == PREFILL_EXPERT_DOWN,
+                   matrices = is_expert ? SERVED_EXPERTS : 1;
     o->shape.n = ceil_div(n, TILE_N) * TILE_N, o->shape.k = k, o->shape.tile_n = TILE_N;
     o->inner_k = STAGE_K, o->panel_bytes = TILE_N * padded_k * 2;
-    o->weights = small_weights(s, (size_t)o->shape.n * padded_k, 0.3f);
+    o->weights = small_weights(s, (size_t)o->shape.n * matrices, padded_k, k);
     o->x = x, o->rmsnorm = x == s->d.x, o->epilogue = end, o->product = product;
     o->floats = s->d.qkv, o->acts = s->d.gated, o->norm = s->d.rope; /* some numbers */
     o->columns = end == EPILOGUE_SILU ? n / 2 : n;
+    if (product < PREFILL_HEAD) s->step_of.columns[product] = o->shape.n;
     s->step_of.division[product] =
-        product == PREFILL_HEAD ? head_division(k) : served_divide(&o->shape, end, SERVED_WORKERS);
+        product == PREFILL_HEAD ? head_division(k)
+        : is_expert             ? prefill_divide_expert(&o->shape, 1, SERVED_TOP_K, SERVED_EXPERTS)
+                    : served_divide(&o->shape, end, SERVED_WORKERS, s->d.two_terms ? TERMS : 1);
     return o;
+}
+static void add_served_experts(small_server *s, served_tile linear)
+{
+    const uint32_t hidden = SERVED_HIDDEN, ffn = SERVED_EXPERT_FFN;
+    add_product(s, linear, s->d.x, TILE_N, hidden, PREFILL_ROUTER, EPILOGUE_STORE);
+    add_served(s, FLEET_TILE_OF(served_route), 0)->floats = s->d.qkv;
+    s->tasks[s->n - 1].args.columns = TILE_N;
+    add_served(s, FLEET_TILE_OF(served_gather), 0)->acts = s->d.prefill_sorted;
+    add_product(s, linear, s->d.prefill_sorted, 2 * ffn, hidden, PREFILL_EXPERT_UP, EPILOGUE_SILU);
+    add_product(s, linear, s->d.gated, hidden, ffn, PREFILL_EXPERT_DOWN, EPILOGUE_STORE)->floats =
+        s->d.prefill_results;
+    add_served(s, FLEET_TILE_OF(served_combine), 0)->floats = s->d.prefill_results;
+    s->tasks[s->n - 1].args.norm = s->d.rope;
+}
+/* Memory for rows sorted by expert, as wide_buffers makes it. */
+static void open_experts(small_server *s, uint32_t rows)
+{
+    const uint32_t places = expert_places(rows, SERVED_TOP_K, SERVED_EXPERTS);
+    const size_t values = sorted_values(places, SERVED_HIDDEN);
+    decoder *d = &s->d;
+    d->experts = SERVED_EXPERTS, d->top_k = SERVED_TOP_K, d->two_terms = d->norm_topk = 1;
+    d->prefill_sorted = arena_take(s, values);
+    d->prefill_results = floats_of((size_t)places * SERVED_HIDDEN);
+    d->prefill_routes = malloc(prefill_routes_bytes(SERVED_TOP_K, SERVED_EXPERTS));
+    if (!d->prefill_routes) abort();
+    memset(d->prefill_routes, 0xff, prefill_routes_bytes(SERVED_TOP_K, SERVED_EXPERTS));
 }
 
 static void small_open(small_server *s, uint32_t decode_rows, uint32_t chunk_rows,
-                       uint32_t suspend_decode, uint32_t has_row_blocks)
+                       uint32_t suspend_decode, uint32_t has_row_blocks, uint32_t sparse)
 {
+    const uint32_t terms = sparse ? TERMS : 1;
+    const served_tile linear =
+        sparse ? FLEET_TILE_OF(served_linear_terms) : FLEET_TILE_OF(prefill_linear);
+    const served_tile add = sparse ? FLEET_TILE_OF(prefill_add_terms) : FLEET_TILE_OF(prefill_add),
+                      gate = sparse ? FLEET_TILE_OF(gate_wide_terms) : FLEET_TILE_OF(gate_wide);
     const uint32_t hidden = SERVED_HIDDEN, q = SERVED_HEADS * SERVED_DIM, qkv = q + 2 * SERVED_DIM;
     const uint32_t chunk_row = ceil_div(decode_rows, VECTOR) * VECTOR,
                    head_row =
@@ -3181,16 +3303,17 @@ static void small_open(small_server *s, uint32_t decode_rows, uint32_t chunk_row
         const float angle = fraction(3);
         rope[2 * i] = cosf(angle), rope[2 * i + 1] = sinf(angle);
     }
-    d->embedding = small_weights(s, (size_t)SERVED_VOCAB * hidden, 1);
-    d->x = arena_take(s, all * hidden), d->attended = arena_take(s, all * q);
-    d->gated = arena_take(s, all * SERVED_FFN);
+    d->embedding = small_numbers(s, (size_t)SERVED_VOCAB * hidden, 1);
+    if (sparse) open_experts(s, chunk_row + chunk_rows);
+    d->x = arena_take(s, all * hidden * terms), d->attended = arena_take(s, all * q * terms);
+    d->gated = arena_take(s, all * SERVED_FFN * terms); /* as much as sorted rows need, and more */
     d->cache = arena_take(s, SERVED_LAYERS * layer_cache_size(d));
     d->h = floats_of(all * hidden), d->squares = floats_of(all * squares_of(hidden));
     memset(d->squares, 0, all * squares_of(hidden) * sizeof(float));
     d->qkv = floats_of(all * qkv * PREFILL_PARTS);
     d->best = floats_of(bests), d->best_token = (int32_t *)calloc(bests, sizeof *d->best_token);
     for (size_t i = 0; i < bests; i++) d->best[i] = -INFINITY;
-    d->parked_h = floats_of(2 * all * hidden), d->parked_x = halves(2 * all * hidden);
+    d->parked_h = floats_of(2 * all * hidden), d->parked_x = halves(2 * all * hidden * terms);
     d->parked_squares = floats_of(2 * all * squares_of(hidden));
     d->logit_steps = SERVED_TOKENS;
     d->logits = floats_of((size_t)SERVED_JOBS * SERVED_TOKENS * SERVED_VOCAB);
@@ -3204,33 +3327,35 @@ static void small_open(small_server *s, uint32_t decode_rows, uint32_t chunk_row
     s->step_of.has_row_blocks = has_row_blocks, s->step_of.chunk_room = chunk_rows,
     s->step_of.batches = served_batches(decode_rows);
     for (uint32_t n = 0; n < PREFILL_TILE_ROWS; n++) s->rows[head_row + n].sequence = (int32_t)n;
-    add_served(s, FLEET_TILE_OF(embed_wide), 0)->norm = rope;
+    add_served(s, sparse ? FLEET_TILE_OF(embed_wide_terms) : FLEET_TILE_OF(embed_wide), 0)->norm =
+        rope;
     for (uint32_t i = 0; i < SERVED_LAYERS; i++) {
         kv_t *cache = d->cache + layer_cache_size(d) * i;
         task_args *o;
-        if (i) add_served(s, FLEET_TILE_OF(gate_wide), 1)->layer = i;
-        add_product(s, FLEET_TILE_OF(prefill_linear), d->x, qkv, hidden, PREFILL_QKV,
-                    EPILOGUE_STORE);
+        if (i) add_served(s, gate, 1)->layer = i;
+        add_product(s, linear, d->x, qkv, hidden, PREFILL_QKV, EPILOGUE_STORE);
         o = add_served(s, FLEET_TILE_OF(prefill_heads), 0);
         o->q_norm = rope + 2, o->k_norm = rope + 6, o->cache = cache;
-        o = add_served(s, FLEET_TILE_OF(attend_served), 0);
+        o = add_served(
+            s, sparse ? FLEET_TILE_OF(attend_served_terms) : FLEET_TILE_OF(attend_served), 0);
         o->q_norm = rope + 2, o->k_norm = rope + 6, o->cache = cache;
-        add_product(s, FLEET_TILE_OF(prefill_linear), d->attended, hidden, q, PREFILL_O,
-                    EPILOGUE_RESIDUAL);
-        add_served(s, FLEET_TILE_OF(prefill_add), 0)->product = PREFILL_O;
+        add_product(s, linear, d->attended, hidden, q, PREFILL_O, EPILOGUE_RESIDUAL);
+        add_served(s, add, 0)->product = PREFILL_O;
         s->tasks[s->n - 1].args.norm = rope;
-        add_product(s, FLEET_TILE_OF(prefill_linear), d->x, 2 * SERVED_FFN, hidden, PREFILL_GATE_UP,
-                    EPILOGUE_SILU);
-        add_product(s, FLEET_TILE_OF(prefill_linear), d->gated, hidden, SERVED_FFN, PREFILL_DOWN,
-                    EPILOGUE_RESIDUAL);
-        add_served(s, FLEET_TILE_OF(prefill_add), 0)->product = PREFILL_DOWN;
+        if (sparse >> i & 1) {
+            add_served_experts(s, linear);
+            continue;
+        }
+        add_product(s, linear, d->x, 2 * SERVED_FFN, hidden, PREFILL_GATE_UP, EPILOGUE_SILU);
+        add_product(s, linear, d->gated, hidden, SERVED_FFN, PREFILL_DOWN, EPILOGUE_RESIDUAL);
+        add_served(s, add, 0)->product = PREFILL_DOWN;
         s->tasks[s->n - 1].args.norm = rope;
     }
-    add_served(s, FLEET_TILE_OF(choose_wide), 0);
-    add_product(s, FLEET_TILE_OF(head_wide), d->x, SERVED_VOCAB, hidden, PREFILL_HEAD,
-                EPILOGUE_ARGMAX);
+    add_served(s, sparse ? FLEET_TILE_OF(choose_wide_terms) : FLEET_TILE_OF(choose_wide), 0);
+    add_product(s, sparse ? FLEET_TILE_OF(head_wide_terms) : FLEET_TILE_OF(head_wide), d->x,
+                SERVED_VOCAB, hidden, PREFILL_HEAD, EPILOGUE_ARGMAX);
     add_served(s, FLEET_TILE_OF(draw_wide), 0);
-    add_served(s, FLEET_TILE_OF(boundary_wide), 1);
+    add_served(s, sparse ? FLEET_TILE_OF(boundary_wide_terms) : FLEET_TILE_OF(boundary_wide), 1);
     for (uint32_t i = 0; i < s->n; i++) s->tasks[i].args.d = s->d;
     may_copy.from = s->arena, may_copy.values = ARENA_VALUES;
     memset(&may_read, 0, sizeof may_read);
@@ -3243,6 +3368,7 @@ static void small_close(small_server *s)
     free(d->best), free(d->best_token), free(d->parked_h), free(d->parked_x);
     free(d->parked_squares), free(d->logits), free(d->sampling), free(d->drawn);
     free(s->served.history), free(s->served.shaped);
+    free(d->prefill_results), free(d->prefill_routes);
     may_copy.values = 0;
 }
 
@@ -3267,6 +3393,18 @@ static void served_submit(test_run *t, small_server *s, served_job *j, uint32_t 
     j->id = ticket.id;
 }
 
+/* After `gather`: experts have the rows of the step that have a sequence, and no others. */
+static void check_places(test_run *t, const small_server *s)
+{
+    const prefill_routes routes =
+        prefill_routes_of(s->d.prefill_routes, SERVED_TOP_K, SERVED_EXPERTS);
+    uint32_t rows = 0, placed = 0;
+    for (uint32_t r = s->step_of.begin; r < s->step_of.rows; r++) rows += s->rows[r].sequence >= 0;
+    for (uint32_t i = 0; i < *routes.tiles; i++)
+        placed += (routes.tile[i].expert >> ROUTED_ROWS) + 1;
+    CHECK_INT(placed, rows * SERVED_TOP_K);
+}
+
 /* Runs jobs to their ends; ThreadSanitizer only has the tasks that lay out steps. Returns how often a chunk or decode rows stopped between layers. */
 static uint32_t run_small(test_run *t, small_server *s, served_job *jobs, uint32_t n)
 {
@@ -3283,7 +3421,8 @@ static uint32_t run_small(test_run *t, small_server *s, served_job *jobs, uint32
             if (i && !of->is_control && (!live || is_part())) continue;
             decided.word = 0;
             launch_prefill(run_served, of, of->is_control ? 1 : SERVED_WORKERS);
-            if (of->tile == FLEET_TILE_OF(gate_wide)) cuts += decided.word;
+            if (of->args.layer) cuts += decided.word; /* it is a gate */
+            if (of->tile == FLEET_TILE_OF(served_gather)) check_places(t, s);
             if (complaint[0])
                 test_fail(t, __FILE__, __LINE__, "step %u, task %u: %s", turn, i, complaint);
         }
@@ -3323,20 +3462,22 @@ static uint32_t run_small(test_run *t, small_server *s, served_job *jobs, uint32
 }
 
 /* What each job yields alone, in steps of other sizes. */
-static void run_alone(test_run *t, served_job *jobs, uint32_t n, uint32_t has_row_blocks)
+static void run_alone(test_run *t, served_job *jobs, uint32_t n, uint32_t has_row_blocks,
+                      uint32_t sparse)
 {
     static small_server s;
     for (uint32_t i = 0; i < n && !t->failed_here; i++) {
         served_job *j = &jobs[i];
         j->step = j->task = 0;
-        small_open(&s, SERVED_ROWS, 60, 0, has_row_blocks);
+        small_open(&s, SERVED_ROWS, 60, 0, has_row_blocks, sparse);
         run_small(t, &s, j, 1);
         small_close(&s);
     }
 }
 /* All jobs together. */
 static void check_served(test_run *t, const served_job *given, const served_job *alone, uint32_t n,
-                         uint32_t decode_rows, uint32_t chunk_rows, uint32_t suspends)
+                         uint32_t decode_rows, uint32_t chunk_rows, uint32_t suspends,
+                         uint32_t sparse)
 {
     static small_server s;
     static served_job jobs[SERVED_JOBS];
@@ -3345,7 +3486,7 @@ static void check_served(test_run *t, const served_job *given, const served_job 
     for (uint32_t i = 0; i < n; i++)
         layers += (uint64_t)(given[i].n_prompt + given[i].max_tokens - 1) * SERVED_LAYERS;
     memcpy(jobs, given, n * sizeof *jobs);
-    small_open(&s, decode_rows, chunk_rows, suspends, decode_rows > SERVED_ROWS);
+    small_open(&s, decode_rows, chunk_rows, suspends, decode_rows > SERVED_ROWS, sparse);
     cuts = run_small(t, &s, jobs, n);
     if (!t->failed_here && s.b[0].row_layers != layers)
         test_fail(t, __FILE__, __LINE__, "%u layers of tokens were computed, %u needed",
@@ -3365,7 +3506,7 @@ static void check_served(test_run *t, const served_job *given, const served_job 
 /* A request decodes; a long proactive prompt joins it, and a long reactive one stops it between two layers and takes its place, while
    another one joins: each has the tokens and the bits of logits that it has alone. */
 static void check_preemption(test_run *t, const uint32_t *prompts, uint32_t decode_rows,
-                             uint32_t chunk_rows, uint32_t suspends)
+                             uint32_t chunk_rows, uint32_t suspends, uint32_t sparse)
 {
     static served_job jobs[SERVED_JOBS], alone[SERVED_JOBS];
     static const uint32_t tokens[SERVED_JOBS] = {6, 2, 2, 2};
@@ -3379,24 +3520,36 @@ static void check_preemption(test_run *t, const uint32_t *prompts, uint32_t deco
         for (uint32_t k = 0; k < j->n_prompt; k++) j->prompt[k] = draw(SERVED_VOCAB);
     }
     memcpy(alone, jobs, sizeof jobs);
-    if (!is_part()) run_alone(t, alone, SERVED_JOBS, decode_rows > SERVED_ROWS);
+    if (!is_part()) run_alone(t, alone, SERVED_JOBS, decode_rows > SERVED_ROWS, sparse);
     for (uint32_t i = 1; i < SERVED_JOBS; i++) jobs[i].step = 2;
-    jobs[2].step = 3,
-    jobs[2].task = LAYER_TASKS; /* before the gate: embed and a layer come first */
+    jobs[2].step = 3;
+    /* before the gate: embed and a layer come first */
+    jobs[2].task = sparse & 1 ? SPARSE_TASKS : LAYER_TASKS;
     if (!t->failed_here)
-        check_served(t, jobs, alone, SERVED_JOBS, decode_rows, chunk_rows, suspends);
+        check_served(t, jobs, alone, SERVED_JOBS, decode_rows, chunk_rows, suspends, sparse);
 }
 static void served_rows_are_those_alone(test_run *t)
 {
     static const uint32_t few[SERVED_JOBS] = {2, 9, 7, 3}, many[SERVED_JOBS] = {3, 150, 140, 20},
                           most[SERVED_JOBS] = {3, MOST_SERVED_CHUNK, 290, 20};
-    check_preemption(t, few, SERVED_ROWS, 6, 1);
+    check_preemption(t, few, SERVED_ROWS, 6, 1, 0);
     if (!t->failed_here && !is_part() && test_in_turn(1))
-        check_preemption(t, many, SERVED_ROWS, 130, 0);
+        check_preemption(t, many, SERVED_ROWS, 130, 0, 0);
     /* A chunk in several tiles, of which the first one begins after rows that decode; a warp
        attends for each of these. */
     if (!t->failed_here && !is_part() && test_in_turn(2))
-        check_preemption(t, most, MANY_SERVED_ROWS, MOST_SERVED_CHUNK, 0);
+        check_preemption(t, most, MANY_SERVED_ROWS, MOST_SERVED_CHUNK, 0, 0);
+}
+/* The same with experts in both layers, in the second one, and in the first one. */
+static void served_experts_are_those_alone(test_run *t)
+{
+    static const uint32_t few[SERVED_JOBS] = {2, 9, 7, 3}, many[SERVED_JOBS] = {3, 150, 140, 20},
+                          most[SERVED_JOBS] = {3, MOST_SERVED_CHUNK, 290, 20};
+    check_preemption(t, few, SERVED_ROWS, 6, 1, 3);
+    if (!t->failed_here && !is_part() && test_in_turn(2))
+        check_preemption(t, many, SERVED_ROWS, 130, 0, 2);
+    if (!t->failed_here && !is_part() && test_in_turn(0))
+        check_preemption(t, most, MANY_SERVED_ROWS, MOST_SERVED_CHUNK, 0, 1);
 }
 
 static void list(test_run *t)
@@ -3415,7 +3568,9 @@ static void list(test_run *t)
     TEST(prompts_attention_is_near_a_plain_one);
     TEST(wide_attention_is_near_a_plain_one);
     TEST(wide_steps_choose_tokens);
+    if (!is_part()) TEST(served_heads_are_exact);
     TEST(served_rows_are_those_alone);
+    TEST(served_experts_are_those_alone);
 }
 
 TEST_MAIN(list)

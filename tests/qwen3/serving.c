@@ -715,17 +715,20 @@ static void make_long_kinds(stand *o, kind *kinds, serving_desc d)
 /* Where the device has a kernel for them, chunks have more rows than a step of the others, or than
    a tile of products, and each request has what it has alone, however often a chunk stops between
    two layers and another one takes its place. */
-static void long_chunks(test_run *t)
+static void long_chunks_of(test_run *t, uint32_t fixture)
 {
-    stand *o = stand_of(t, 0);
+    stand *o = stand_of(t, fixture);
     static kind kinds[LONG_KINDS];
     serving_desc d = usual(2);
     uint32_t cuts = 0;
     if (!o) return;
     d.context = LONGEST_PROMPT + MOST_TOKENS, d.chunk_rows = 248, d.pages = 150;
     if (!o->m.has_prefill) {
+        char error[64];
+        snprintf(error, sizeof error, "rows of a prompt: from 1 to %u",
+                 serving_rows(&o->m) - DECODE_ROWS);
         CHECK_INT(serving_open(&o->s, &o->m, &d), RUN_REFUSED);
-        CHECK_TEXT(o->s.error, "rows of a prompt: from 1 to 60");
+        CHECK_TEXT(o->s.error, error);
         serving_free(&o->s);
         return;
     }
@@ -761,16 +764,24 @@ static void long_chunks(test_run *t)
         cuts += stats.layers_cut;
         serving_free(&o->s);
     }
-    printf("long chunks: rows stopped between layers %u times\n", cuts);
+    printf("%s, long chunks: rows stopped between layers %u times\n", fixtures[fixture], cuts);
     if (!cuts) test_fail(t, __FILE__, __LINE__, "no cut: nothing was tested");
     for (uint32_t i = 0; i < LONG_KINDS; i++) free(kinds[i].logits);
+}
+static void long_chunks(test_run *t)
+{
+    long_chunks_of(t, 0);
+}
+static void long_chunks_of_experts(test_run *t)
+{
+    long_chunks_of(t, 1);
 }
 
 /* A server that decodes more requests together than a step of the other kernels has rows: each has
    what it has alone. */
-static void many_requests(test_run *t)
+static void many_requests_of(test_run *t, uint32_t fixture)
 {
-    stand *o = stand_of(t, 0);
+    stand *o = stand_of(t, fixture);
     static kind kinds[LONG_KINDS];
     serving_desc d = usual(2);
     fleet_server_stats stats;
@@ -795,6 +806,14 @@ static void many_requests(test_run *t)
         serving_free(&o->s);
     }
     for (uint32_t i = 0; i < LONG_KINDS; i++) free(kinds[i].logits);
+}
+static void many_requests(test_run *t)
+{
+    many_requests_of(t, 0);
+}
+static void many_requests_of_experts(test_run *t)
+{
+    many_requests_of(t, 1);
 }
 
 /* Aborts the launch: what has not ended fails, and the next launch serves again. */
@@ -962,6 +981,7 @@ static void the_device_fails(test_run *t)
         the_device_fails_in(t, 0, 10, seed);
         if (!t->failed_here) the_device_fails_in(t, 1, 10, seed);
         if (!t->failed_here) the_device_fails_in(t, 0, 248, seed);
+        if (!t->failed_here) the_device_fails_in(t, 1, 248, seed);
     }
 }
 
@@ -1007,6 +1027,8 @@ static void tests(test_run *t)
     TEST(many_requests);
     if (!IS_QUICK) {
         TEST(experts_checkpoint);
+        TEST(long_chunks_of_experts);
+        TEST(many_requests_of_experts);
         TEST(each_layer_once);
         TEST(prefixes_are_found);
         TEST(logits_are_shaped);

@@ -5,6 +5,12 @@
 
 #include "prefill.h"
 
+/* Servers of models with experts have no long chunks here. */
+FLEET_DEVICE void served_expert_widths(const decoder *d, prefill_step *step, uint32_t rows)
+{
+    FLEET_UNUSED(d), FLEET_UNUSED(step), FLEET_UNUSED(rows);
+}
+
 #include "../tasks/serve_wide.h"
 #include "../tasks/wide.h"
 

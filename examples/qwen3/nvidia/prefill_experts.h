@@ -116,13 +116,18 @@ typedef struct term_items {
 typedef char
     term_items_fit[PREFILL_ARGS + sizeof(task_args) + sizeof(term_items) <= PREFILL_LDS_BYTES ? 1
                                                                                               : -1];
+FLEET_DEVICE term_items *term_items_in(const fleet_ctx *ctx)
+{
+    return (term_items *)(void *)((char *)ctx->lds + PREFILL_ARGS + sizeof(task_args));
+}
 typedef struct term_item {
     uint32_t part, row, rows, column, k, end, expert;
 } term_item;
-/* tile: of an item of experts. */
+/* tile: of an item of experts. kind, a constant: LAYER_PRODUCT of a launch that takes prompts, whose
+   rows begin at 0, or one of a server. */
 FLEET_DEVICE term_item term_item_of(const task_args *task, const term_items *t, uint32_t i,
                                     uint32_t rows, routed_tile tile, const uint32_t terms,
-                                    const uint32_t width)
+                                    const uint32_t width, const uint32_t kind)
 {
     const uint32_t across = t->by.across, all = task->shape.k;
     term_item item;
@@ -132,10 +137,14 @@ FLEET_DEVICE term_item term_item_of(const task_args *task, const term_items *t, 
         item.expert = tile.expert & ((1u << ROUTED_ROWS) - 1);
         item.end = ceil_div(all, WGMMA_K) * WGMMA_K;
     } else {
-        const uint32_t n = i / t->by.parts, column = n / across;
+        const uint32_t n = i / t->by.parts, column = n / across, down = n - column * across;
+        const uint32_t begin = kind == LAYER_PRODUCT ? 0 : t->by.begin;
+        uint32_t most;
         item.part = i - n * t->by.parts;
-        item.row = (n - column * across) * TERM_ROWS, item.column = column * width;
-        item.rows = rows - item.row < TERM_ROWS ? rows - item.row : TERM_ROWS;
+        item.row = (begin / TERM_ROWS + down) * TERM_ROWS, item.column = column * width;
+        if (kind != LAYER_PRODUCT && !down) item.row = begin;
+        most = TERM_ROWS - item.row % TERM_ROWS;
+        item.rows = rows - item.row < most ? rows - item.row : most;
         item.expert = 0, item.k = item.part * t->by.part_k;
         item.end = all - item.k < t->by.part_k ? all : item.k + t->by.part_k;
     }
@@ -162,11 +171,13 @@ FLEET_DEVICE routed_tile term_listed(const term_work *w, uint32_t i)
     return own_routes(&w->task->d).tile[(i < last ? i : last) / w->t->by.across];
 }
 
-FLEET_DEVICE void term_copies_begin(term_work *w, const uint32_t terms, const uint32_t width)
+FLEET_DEVICE void term_copies_begin(term_work *w, const uint32_t terms, const uint32_t width,
+                                    const uint32_t kind)
 {
     const task_args *task = w->task;
     prefill_copies *c = &w->c;
-    const term_item item = term_item_of(task, w->t, c->item, w->rows, w->copied, terms, width);
+    const term_item item =
+        term_item_of(task, w->t, c->item, w->rows, w->copied, terms, width, kind);
     const uint32_t stage_k = WGMMA_K / terms, column_bytes = stage_k * 2;
     const uint32_t copies = width / VECTOR / PREFILL_WARPS, warp = own_warp(), lane = own_lane();
     const uint32_t share = w->t->x_bytes / PREFILL_WARPS, begin = warp * share,
@@ -176,9 +187,11 @@ FLEET_DEVICE void term_copies_begin(term_work *w, const uint32_t terms, const ui
     c->warp_bytes = rows_bytes + copies * VECTOR * column_bytes;
     if (terms == 1) w->copied = term_listed(w, c->item + w->workers);
     if (lane == 0) {
-        const act_t *x = terms == 1 ? task->x + (size_t)item.row * WGMMA_K
-                                    : task->x + (size_t)item.row * TERMS * task->shape.k +
-                                          (size_t)item.k * TERMS * TERM_ROWS;
+        const uint32_t in_tile = kind == LAYER_PRODUCT ? 0 : item.row % TERM_ROWS;
+        const size_t tile = (size_t)(item.row - in_tile) * TERMS * task->shape.k;
+        const act_t *x =
+            terms == 1 ? task->x + (size_t)item.row * WGMMA_K
+                       : task->x + tile + (size_t)item.k * TERMS * TERM_ROWS + in_tile * WGMMA_K;
         c->from = x + begin / sizeof(act_t), c->to = begin, c->bytes = rows_bytes;
         c->step = c->last_step = (terms == 1 ? w->t->groups * VECTOR : TERM_ROWS) * WGMMA_K;
     } else {
@@ -194,10 +207,11 @@ FLEET_DEVICE void term_copies_begin(term_work *w, const uint32_t terms, const ui
         c->last_step = from.step - (STAGE_K - stage_k) * VECTOR;
     }
 }
-FLEET_DEVICE void term_copy(term_work *w, const uint32_t terms, const uint32_t width)
+FLEET_DEVICE void term_copy(term_work *w, const uint32_t terms, const uint32_t width,
+                            const uint32_t kind)
 {
     if (w->c.item >= w->t->by.items) return;
-    if (w->c.k == w->c.end) term_copies_begin(w, terms, width);
+    if (w->c.k == w->c.end) term_copies_begin(w, terms, width, kind);
     prefill_copy_stage(&w->c, &w->ring, w->workers, WGMMA_K / terms);
 }
 
@@ -221,15 +235,17 @@ FLEET_DEVICE void term_multiply(float *sum, wgmma_desc rows, wgmma_desc columns,
 }
 
 /* An item of `width` columns. blocks: of TERM_BLOCK rows that a warpgroup has, every other one of the tile's, so that rows are
-   read from LDS once; 0: there is one for both, and each has half of its columns. Constants. */
-FLEET_DEVICE void term_tile(term_work *w, const term_item *item, const uint32_t terms,
-                            const uint32_t blocks, const uint32_t width)
+   read from LDS once; 0: there is one for both, and each has half of its columns. number: of the item. All but that are
+   constants. */
+FLEET_DEVICE void term_tile(term_work *w, const term_item *item, uint32_t number,
+                            const uint32_t terms, const uint32_t blocks, const uint32_t width,
+                            const uint32_t kind)
 {
     const uint32_t warp = own_warp(), group = warp / 4, all = blocks ? blocks : 1;
     const uint32_t own_width = blocks ? width : width / 2, column = blocks ? 0 : group * own_width;
     const uint32_t row =
         item->row + (blocks ? group * TERM_BLOCK : 0) + warp % 4 * 16 + own_lane() / 4;
-    const uint32_t end = terms == 1 ? item->row + item->rows : w->rows;
+    const uint32_t end = terms == 1 || kind != LAYER_PRODUCT ? item->row + item->rows : w->rows;
     const uint32_t stage_k = WGMMA_K / terms, column_bytes = stage_k * 2;
     uint32_t used = 0;
     float sum[192];
@@ -252,7 +268,7 @@ FLEET_DEVICE void term_tile(term_work *w, const term_item *item, const uint32_t 
                               VECTOR * STAGE_ROW_BYTES),
                 columns, terms, own_width);
         wgmma_commit();
-        term_copy(w, terms, width);
+        term_copy(w, terms, width, kind);
         wgmma_wait_but_last();
         mbar_arrive_if(used, used != 0); /* the stage before was read. Pair: ring_await_free */
         used = ring_free(&w->ring, w->at);
@@ -266,14 +282,23 @@ FLEET_DEVICE void term_tile(term_work *w, const term_item *item, const uint32_t 
         for (uint32_t n = 0; n < 2 * all; n++)
             w->scale[n] = is_up && scaled_row(row, n) < end ? scales[scaled_row(row, n)] : 1;
     }
+    if (kind == SERVED_HEAD_PRODUCT) {
+        const uint32_t first = item->column + own_lane() % 4 * 2;
+        if (w->task->d.logits)
+            keep_logits(&w->task->d, sum, w->scale, row, first, end, all, own_width);
+        keep_best(&w->task->d, sum, w->scale, row, first, end, number % w->workers,
+                  number < w->workers, all, own_width);
+        return;
+    }
     prefill_epilogue(w->task, sum, w->scale, row, item->column + column + own_lane() % 4 * 2, end,
-                     end, terms == 1 ? 1 : w->t->by.parts, item->part,
+                     terms == 1 ? end : w->rows, terms == 1 ? 1 : w->t->by.parts, item->part,
                      w->task->epilogue == EPILOGUE_STORE ? w->task->floats : w->task->d.qkv, all,
                      own_width, terms, terms == 1, w->t->groups);
 }
 
 FLEET_DEVICE void term_product(const fleet_ctx *ctx, const task_args *task, const term_items *t,
-                               uint32_t rows, const uint32_t terms, const uint32_t width)
+                               uint32_t rows, const uint32_t terms, const uint32_t width,
+                               const uint32_t kind)
 {
     const uint32_t stage_bytes = t->x_bytes + width * (WGMMA_K / terms) * 2,
                    stages = PREFILL_STAGES_BYTES / stage_bytes;
@@ -284,34 +309,36 @@ FLEET_DEVICE void term_product(const fleet_ctx *ctx, const task_args *task, cons
     w.ring = ring_of(ctx, 0, 0, stages, stage_bytes, PREFILL_WARPS);
     if (terms == 1) w.copied = w.read = term_listed(&w, w.c.item);
     rings_open(ctx);
-    for (uint32_t i = 0; i + 2 < stages; i++) term_copy(&w, terms, width);
+    for (uint32_t i = 0; i + 2 < stages; i++) term_copy(&w, terms, width, kind);
     for (uint32_t i = prefill_worker(ctx); i < t->by.items; i += w.workers) {
-        const term_item item = term_item_of(task, t, i, rows, w.read, terms, width);
+        const term_item item = term_item_of(task, t, i, rows, w.read, terms, width, kind);
         if (terms == 1) w.read = term_listed(&w, i + w.workers);
-        if (item.rows <= TERM_BLOCK)
-            term_tile(&w, &item, terms, 0, width);
+        if (kind != SERVED_HEAD_PRODUCT && item.rows <= TERM_BLOCK)
+            term_tile(&w, &item, i, terms, 0, width, kind);
         else if (terms == 2 || item.rows <= 2 * TERM_BLOCK)
-            term_tile(&w, &item, terms, 1, width);
+            term_tile(&w, &item, i, terms, 1, width, kind);
         else
-            term_tile(&w, &item, terms, 2, width);
+            term_tile(&w, &item, i, terms, 2, width, kind);
     }
     fleet_barrier(ctx);
     ring_close(ctx, &w.ring);
 }
 
-FLEET_TILE(prefill_linear_terms, task_args)
+FLEET_DEVICE fleet_status term_products(const fleet_ctx *ctx, const task_args *args,
+                                        const uint32_t kind)
 {
-    const task_args *task = prefill_args(&ctx, args);
+    const task_args *task = prefill_args(ctx, args);
     const decoder *d = &task->d;
-    const prefill_step *step = prefill_step_of(&ctx, d);
-    const uint32_t rows = step->rows, product = task->product;
+    const prefill_step *step = prefill_step_of(ctx, d);
+    const uint32_t rows = step->rows, product = task->product,
+                   begin = kind == LAYER_PRODUCT ? 0 : step->begin;
     const prefill_division *by = &step->division[product];
     const uint32_t width = by->width, columns = ceil_div(task->shape.n, width);
     const uint32_t of_experts = product == PREFILL_EXPERT_UP || product == PREFILL_EXPERT_DOWN;
-    term_items *t = (term_items *)(void *)((char *)ctx.lds + PREFILL_ARGS + sizeof(task_args));
-    FLEET_UNUSED(at);
-    if (ctx.thread == 0) {
-        t->by.across = of_experts ? columns : ceil_div(rows, TERM_ROWS);
+    term_items *t = term_items_in(ctx);
+    if (ctx->thread == 0) {
+        if (kind != LAYER_PRODUCT) t->by.begin = begin;
+        t->by.across = of_experts ? columns : ceil_div(rows, TERM_ROWS) - begin / TERM_ROWS;
         t->by.parts = by->parts, t->by.part_k = by->part_k;
         t->by.items =
             of_experts ? columns * *own_routes(d).tiles : t->by.across * columns * by->parts;
@@ -319,18 +346,23 @@ FLEET_TILE(prefill_linear_terms, task_args)
         t->x_bytes = (of_experts ? expert_tile_rows(rows, d->top_k, d->experts) : TERM_ROWS) *
                      STAGE_ROW_BYTES;
     }
-    fleet_barrier(&ctx); /* the items are in LDS */
+    fleet_barrier(ctx); /* the items are in LDS */
     if (of_experts && width == 128)
-        term_product(&ctx, task, t, rows, 1, 128);
+        term_product(ctx, task, t, rows, 1, 128, kind);
     else if (of_experts)
-        term_product(&ctx, task, t, rows, 1, 192);
+        term_product(ctx, task, t, rows, 1, 192, kind);
     else if (width == 128)
-        term_product(&ctx, task, t, rows, TERMS, 128);
+        term_product(ctx, task, t, rows, TERMS, 128, kind);
     else if (width == 192)
-        term_product(&ctx, task, t, rows, TERMS, 192);
+        term_product(ctx, task, t, rows, TERMS, 192, kind);
     else
-        term_product(&ctx, task, t, rows, TERMS, 256);
+        term_product(ctx, task, t, rows, TERMS, 256, kind);
     return FLEET_OK;
+}
+FLEET_TILE(prefill_linear_terms, task_args)
+{
+    FLEET_UNUSED(at);
+    return term_products(&ctx, args, LAYER_PRODUCT);
 }
 
 /* ---- the other tasks of two terms ---- */
@@ -364,23 +396,36 @@ FLEET_TILE(prefill_attend_terms, task_args)
 
 /* ---- experts ---- */
 
-/* Of several ranks, each has some neighbouring experts, and the pairs of others have no place. */
+/* Of several ranks, each has some neighbouring experts, and the pairs of others have no place. Nor
+   have rows of a server's step that have no sequence (tasks/serve_wide.h). served, a constant: 1:
+   there may be such rows, and the others begin at prefill_step.begin. */
 #define NO_PLACE UINT32_MAX
+#define NO_EXPERT UINT16_MAX
 FLEET_DEVICE uint32_t has_other_ranks(const decoder *d)
 {
     return HAS_RANKS && d->peers.ranks > 1;
 }
-FLEET_DEVICE uint32_t is_own_expert(const decoder *d, uint32_t expert)
+FLEET_DEVICE uint32_t is_own_expert(const decoder *d, uint32_t expert, const uint32_t served)
 {
+    if (served && expert == NO_EXPERT) return 0;
     return !has_other_ranks(d) || expert - d->first_expert < d->own_experts;
 }
 FLEET_DEVICE uint32_t own_expert(const decoder *d, uint32_t expert)
 {
     return has_other_ranks(d) ? expert - d->first_expert : expert;
 }
-FLEET_DEVICE uint32_t is_placed(uint32_t place)
+FLEET_DEVICE uint32_t is_placed(uint32_t place, const uint32_t served)
 {
-    return !HAS_RANKS || place != NO_PLACE;
+    return (!HAS_RANKS && !served) || place != NO_PLACE;
+}
+FLEET_DEVICE uint32_t first_routed(const prefill_step *step, const uint32_t served)
+{
+    return served ? step->begin : 0;
+}
+/* What `down` of an expert multiplies: its products have no parts. */
+FLEET_DEVICE uint32_t served_expert_ffn(const decoder *d)
+{
+    return d->prefill->division[PREFILL_EXPERT_DOWN].part_k;
 }
 
 /* An expert of a row, and its score. */
@@ -409,22 +454,25 @@ FLEET_DEVICE scored_expert next_expert(const float *score, uint32_t experts, uin
 
 /* Chooses each row's experts, as `route` (tasks/moe.h) does, and their weights. A warp takes a row. The router's scores are parts
    of a product. */
-FLEET_TILE(prefill_route, task_args)
+FLEET_DEVICE void route_rows(const fleet_ctx *ctx, const task_args *args, const uint32_t served)
 {
-    const task_args *task = prefill_args(&ctx, args);
+    const task_args *task = prefill_args(ctx, args);
     const decoder *d = &task->d;
-    const prefill_step *step = prefill_step_of(&ctx, d);
+    const prefill_step *step = prefill_step_of(ctx, d);
     const prefill_routes to = own_routes(d);
     const uint32_t rows = step->rows, parts = step->division[PREFILL_ROUTER].parts;
     const uint32_t experts = d->experts, top_k = d->top_k, lane = own_lane();
     const size_t stride = (size_t)rows * task->columns; /* between parts */
-    float *score = (float *)ctx.lds + own_warp() * experts;
-    FLEET_UNUSED(at);
-    for (uint32_t r = prefill_worker(&ctx) * PREFILL_WARPS + own_warp(); r < rows;
-         r += prefill_workers(&ctx) * PREFILL_WARPS) {
+    float *score = (float *)ctx->lds + own_warp() * experts;
+    for (uint32_t r = first_routed(step, served) + prefill_worker(ctx) * PREFILL_WARPS + own_warp();
+         r < rows; r += prefill_workers(ctx) * PREFILL_WARPS) {
         const float *from = task->floats + (size_t)r * task->columns;
         scored_expert best = {0, 0}, own = {0, 0};
         float row_max = 0, sum = 0;
+        if (served && d->prefill_rows[r].sequence < 0) {
+            if (lane < top_k) to.expert[r * top_k + lane] = NO_EXPERT;
+            continue;
+        }
         for (uint32_t e = lane; e < experts; e += 32) {
             float s = 0;
             for (uint32_t p = 0; p < parts; p++) s += from[p * stride + e];
@@ -447,6 +495,11 @@ FLEET_TILE(prefill_route, task_args)
             to.weight[r * top_k + lane] = fast_exp(own.score - row_max) / sum;
         }
     }
+}
+FLEET_TILE(prefill_route, task_args)
+{
+    FLEET_UNUSED(at);
+    route_rows(&ctx, args, 0);
     return FLEET_OK;
 }
 
@@ -459,11 +512,11 @@ typedef struct gather_lds {
 typedef char
     gather_has_room[sizeof(gather_lds) + 2 * 4 * PREFILL_EXPERTS <= PREFILL_STAGES_BYTES ? 1 : -1];
 
-/* Counts all pairs, and finds each expert's first place and its next one, `next`, for the worker's rows, which begin with pair
-   `own`. The first worker lists the tiles. */
+/* Counts all pairs from `first` on, and finds each expert's first place and its next one, `next`, for the worker's rows, which
+   begin with pair `own`. The first worker lists the tiles. */
 FLEET_DEVICE void place_experts(const fleet_ctx *ctx, const decoder *d, const prefill_routes *to,
-                                gather_lds *l, uint32_t *next, uint32_t *others, uint32_t pairs,
-                                uint32_t own)
+                                gather_lds *l, uint32_t *next, uint32_t *others, uint32_t first,
+                                uint32_t pairs, uint32_t own, const uint32_t served)
 {
     const uint32_t each = ceil_div(d->experts, ctx->threads), begin = ctx->thread * each;
     const uint32_t end = begin + each < d->experts ? begin + each : d->experts;
@@ -471,12 +524,12 @@ FLEET_DEVICE void place_experts(const fleet_ctx *ctx, const decoder *d, const pr
     uint32_t place = 0, tile = 0;
     for (uint32_t e = ctx->thread; e < d->experts; e += ctx->threads) next[e] = others[e] = 0;
     fleet_barrier(ctx);
-    for (uint32_t i = ctx->thread * VECTOR; i < pairs; i += ctx->threads * VECTOR) {
+    for (uint32_t i = first + ctx->thread * VECTOR; i < pairs; i += ctx->threads * VECTOR) {
         const fleet_quad quad = *(const fleet_quad *)(const void *)(to->expert + i);
         UNROLLED
         for (uint32_t j = 0; j < VECTOR; j++) {
             const uint32_t e = quad.word[j / 2] >> j % 2 * 16 & 0xffffu;
-            if (i + j < pairs && is_own_expert(d, e))
+            if (i + j < pairs && is_own_expert(d, e, served))
                 lds_add(i + j < own ? &next[e] : &others[e], 1);
         }
     }
@@ -506,10 +559,25 @@ FLEET_DEVICE void place_experts(const fleet_ctx *ctx, const decoder *d, const pr
     if (prefill_worker(ctx) == 0 && ctx->thread == ctx->threads - 1) *to->tiles = tile;
 }
 
+/* Zeros in what a row has of its last stage, where that is half empty: a server's other rows have left numbers there, perhaps
+   infinite ones. By a warp, for all places of a row; width: of the row. */
+FLEET_DEVICE void clear_tails(act_t *acts, const uint32_t *place, uint32_t top_k, uint32_t width,
+                              uint32_t groups)
+{
+    const uint32_t first = width / VECTOR,
+                   vectors = ceil_div(width, WGMMA_K) * (WGMMA_K / VECTOR) - first;
+    const fleet_quad zeros = {{0, 0, 0, 0}};
+    for (uint32_t i = own_lane(); i < top_k * vectors; i += 32) {
+        const uint32_t to = place[i / vectors], v = first + i % vectors;
+        if (is_placed(to, 1))
+            *(fleet_quad *)(void *)(acts + sorted_at(to, v * VECTOR, groups)) = zeros;
+    }
+}
+
 /* A warp copies the first term of row r to the places of its experts, and its scale. */
 #define GATHERED 4u /* vectors that a lane loads at a time, so that latencies overlap */
 FLEET_DEVICE void gather_row(const task_args *task, const prefill_routes *to, const uint32_t *place,
-                             uint32_t r, uint32_t groups)
+                             uint32_t r, uint32_t groups, const uint32_t served)
 {
     const decoder *d = &task->d;
     const uint32_t hidden = d->hidden, vectors = hidden / VECTOR, lane = own_lane(),
@@ -518,7 +586,11 @@ FLEET_DEVICE void gather_row(const task_args *task, const prefill_routes *to, co
     for (uint32_t i = lane; i < parts; i += 32) squares += d->squares[(size_t)r * parts + i];
     UNROLLED
     for (uint32_t bit = 16; bit; bit /= 2) squares += shuffle_xor(squares, bit);
-    if (lane < d->top_k && is_placed(place[lane]))
+    if (served) {
+        clear_tails(task->acts, place, d->top_k, hidden, groups);
+        clear_tails(d->gated, place, d->top_k, served_expert_ffn(d), groups);
+    }
+    if (lane < d->top_k && is_placed(place[lane], served))
         to->scale[place[lane]] = rms_scale(squares / (float)hidden + d->eps);
     for (uint32_t first = lane; first < vectors; first += 32 * GATHERED) {
         fleet_quad quad[GATHERED];
@@ -530,7 +602,7 @@ FLEET_DEVICE void gather_row(const task_args *task, const prefill_routes *to, co
                                                                                 hidden, TERMS));
         }
         for (uint32_t n = 0; n < d->top_k; n++) {
-            if (!is_placed(place[n])) continue;
+            if (!is_placed(place[n], served)) continue;
             UNROLLED
             for (uint32_t j = 0; j < GATHERED; j++) {
                 const uint32_t v = first + j * 32;
@@ -542,40 +614,46 @@ FLEET_DEVICE void gather_row(const task_args *task, const prefill_routes *to, co
 }
 
 /* Sorts the pairs by expert: a worker has some neighbouring rows, and its warps take one each. */
-FLEET_TILE(prefill_gather, task_args)
+FLEET_DEVICE void gather_rows(const fleet_ctx *ctx, const task_args *args, const uint32_t served)
 {
-    const task_args *task = prefill_args(&ctx, args);
+    const task_args *task = prefill_args(ctx, args);
     const decoder *d = &task->d;
     const prefill_routes to = own_routes(d);
-    const uint32_t rows = prefill_step_of(&ctx, d)->rows, top_k = d->top_k;
+    const prefill_step *step = prefill_step_of(ctx, d);
+    const uint32_t rows = step->rows, top_k = d->top_k, routed = first_routed(step, served);
     /* neighbouring rows of the chiplet's, of which there are as many whatever its size */
-    const uint32_t begin = rows * ctx.slice / ctx.slices,
-                   all = rows * (ctx.slice + 1) / ctx.slices - begin;
-    const uint32_t first = begin + all * ctx.tile_index / ctx.tile_num,
-                   end = begin + all * (ctx.tile_index + 1) / ctx.tile_num;
+    const uint32_t of_slices = rows - routed, begin = routed + of_slices * ctx->slice / ctx->slices,
+                   all = routed + of_slices * (ctx->slice + 1) / ctx->slices - begin;
+    const uint32_t first = begin + all * ctx->tile_index / ctx->tile_num,
+                   end = begin + all * (ctx->tile_index + 1) / ctx->tile_num;
     const uint32_t warp = own_warp(), lane = own_lane(),
                    groups = expert_places(rows, top_k, d->experts) / VECTOR;
-    gather_lds *l = (gather_lds *)ctx.lds;
+    gather_lds *l = (gather_lds *)ctx->lds;
     uint32_t *next = (uint32_t *)(void *)(l + 1);
-    FLEET_UNUSED(at);
-    place_experts(&ctx, d, &to, l, next, next + d->experts, rows * top_k, first * top_k);
+    place_experts(ctx, d, &to, l, next, next + d->experts, routed * top_k, rows * top_k,
+                  first * top_k, served);
     for (uint32_t at_row = first; at_row < end; at_row += PREFILL_WARPS) {
         const uint32_t r = at_row + warp, is_pair = r < end && lane < top_k;
         const uint32_t e = is_pair ? to.expert[r * top_k + lane] : 0,
-                       is_own = is_pair && is_own_expert(d, e);
+                       is_own = is_pair && is_own_expert(d, e, served);
         if (is_pair) l->chosen[warp][lane] = e;
-        fleet_barrier(&ctx); /* the experts of all warps' rows, and the next places are there */
+        fleet_barrier(ctx); /* the experts of all warps' rows, and the next places are there */
         if (is_pair) {
-            uint32_t place = next[e];
+            uint32_t place = served && !is_own ? NO_PLACE : next[e];
             for (uint32_t i = 0; i < warp; i++)
                 for (uint32_t j = 0; j < top_k; j++) place += l->chosen[i][j] == e;
             if (!is_own) place = NO_PLACE;
             l->place[warp][lane] = to.place[r * top_k + lane] = place;
         }
-        fleet_barrier(&ctx); /* all warps have read the next places */
+        fleet_barrier(ctx); /* all warps have read the next places */
         if (is_own) lds_add(&next[e], 1);
-        if (r < end) gather_row(task, &to, l->place[warp], r, groups);
+        if (r < end) gather_row(task, &to, l->place[warp], r, groups, served);
     }
+}
+FLEET_TILE(prefill_gather, task_args)
+{
+    FLEET_UNUSED(at);
+    gather_rows(&ctx, args, 0);
     return FLEET_OK;
 }
 
@@ -583,17 +661,18 @@ FLEET_TILE(prefill_gather, task_args)
    ranks the sum of this one's experts is the product's only part. A warp has EMBEDDED columns of
    ADDED rows. */
 #define COMBINED 8u /* results of a row that are loaded at a time */
-FLEET_TILE(prefill_combine, task_args)
+FLEET_DEVICE void combine_rows(const fleet_ctx *ctx, const task_args *args, const uint32_t served)
 {
     const decoder copy = args->d, *const d = &copy; /* in registers: see prefill_heads */
     const float *const norm = args->norm, *const sums = args->floats;
     const prefill_routes from = own_routes(d);
-    const uint32_t rows = prefill_step_of(&ctx, d)->rows, top_k = d->top_k;
-    const uint32_t across = ceil_div(d->hidden, EMBEDDED), all = ceil_div(rows, ADDED) * across;
-    FLEET_UNUSED(at);
-    for (uint32_t i = prefill_worker(&ctx) * PREFILL_WARPS + own_warp(); i < all;
-         i += prefill_workers(&ctx) * PREFILL_WARPS) {
-        const uint32_t row = i / across * ADDED, c = i % across * EMBEDDED + own_lane() * 4;
+    const prefill_step *step = prefill_step_of(ctx, d);
+    const uint32_t rows = step->rows, top_k = d->top_k, begin = first_routed(step, served);
+    const uint32_t across = ceil_div(d->hidden, EMBEDDED),
+                   all = ceil_div(rows - begin, ADDED) * across;
+    for (uint32_t i = prefill_worker(ctx) * PREFILL_WARPS + own_warp(); i < all;
+         i += prefill_workers(ctx) * PREFILL_WARPS) {
+        const uint32_t row = begin + i / across * ADDED, c = i % across * EMBEDDED + own_lane() * 4;
         const uint32_t own = c < d->hidden ? (rows - row < ADDED ? rows - row : ADDED) : 0;
         vec4 h[ADDED];
         UNROLLED
@@ -611,7 +690,8 @@ FLEET_TILE(prefill_combine, task_args)
                 const uint32_t q = k / ADDED, n = k % ADDED, pair = (row + n) * top_k + first + q;
                 weight[q][n] = 0;
                 for (uint32_t j = 0; j < 4; j++) result[q][n].value[j] = 0;
-                if (n >= own || first + q >= top_k || !is_placed(from.place[pair])) continue;
+                if (n >= own || first + q >= top_k || !is_placed(from.place[pair], served))
+                    continue;
                 weight[q][n] = from.weight[pair];
                 result[q][n] = load_vec4(sums + (size_t)from.place[pair] * d->hidden + c);
             }
@@ -627,6 +707,11 @@ FLEET_TILE(prefill_combine, task_args)
             else if (n < own)
                 store_vec4(part_of_rank(args, rows, 1, 0, row + n) + c, h[n]);
     }
+}
+FLEET_TILE(prefill_combine, task_args)
+{
+    FLEET_UNUSED(at);
+    combine_rows(&ctx, args, 0);
     return FLEET_OK;
 }
 #else

@@ -157,9 +157,13 @@ FLEET_DEVICE appended_head wide_heads(const task_args *task, const prefill_block
     return own;
 }
 
+FLEET_DEVICE act_t low_term(float value)
+{
+    return act_of_float(value - float_of_act(act_of_float(value)));
+}
 /* Divides the sums by their denominators and stores them: a lane has eight neighbours of each half of two queries. */
 FLEET_DEVICE void wide_store(const decoder *d, const attention_state *a, uint32_t row,
-                             uint32_t head)
+                             uint32_t head, const uint32_t terms)
 {
     const uint32_t dim = d->head_dim, width = d->heads * dim, lane = own_lane();
     UNROLLED
@@ -173,14 +177,22 @@ FLEET_DEVICE void wide_store(const decoder *d, const attention_state *a, uint32_
             quad.word[m] = act_of_float(a->sum[2 * m][i] * scale) |
                            (uint32_t)act_of_float(a->sum[2 * m + 1][i] * scale) << 16;
         *(fleet_quad *)(void *)(d->attended + prefill_at(row, (head * d->group + query) * dim + e,
-                                                         width, 1)) = quad;
+                                                         width, terms)) = quad;
+        if (terms == 1) continue;
+        UNROLLED
+        for (uint32_t m = 0; m < 4; m++)
+            quad.word[m] = low_term(a->sum[2 * m][i] * scale) |
+                           (uint32_t)low_term(a->sum[2 * m + 1][i] * scale) << 16;
+        *(fleet_quad *)(void *)(d->attended + LOW_TERM +
+                                prefill_at(row, (head * d->group + query) * dim + e, width,
+                                           terms)) = quad;
     }
 }
 
 /* Attention of the warp's next item, i. stages, queries: in the warp's LDS. */
 FLEET_DEVICE void wide_attend_item(const fleet_ctx *ctx, const task_args *task, page_copies *c,
                                    uint32_t i, kv_t *stages, kv_t *queries, uint32_t parts,
-                                   uint32_t rows)
+                                   uint32_t rows, const uint32_t terms)
 {
     const decoder *d = &task->d;
     const uint32_t head = i % d->kv_heads;
@@ -210,11 +222,12 @@ FLEET_DEVICE void wide_attend_item(const fleet_ctx *ctx, const task_args *task, 
         c->read++;
         wide_copy(c, ctx, task);
     }
-    wide_store(d, &a, b.row, head);
+    wide_store(d, &a, b.row, head, terms);
 }
 
 /* Attention of the first `blocks` blocks, which have a row each. */
-FLEET_DEVICE void attend_rows(const fleet_ctx *ctx, const task_args *task, uint32_t blocks)
+FLEET_DEVICE void attend_rows(const fleet_ctx *ctx, const task_args *task, uint32_t blocks,
+                              const uint32_t terms)
 {
     const prefill_step *step = prefill_step_of(ctx, &task->d);
     const uint32_t warp = own_warp(), parts = step->division[PREFILL_QKV].parts;
@@ -236,7 +249,7 @@ FLEET_DEVICE void attend_rows(const fleet_ctx *ctx, const task_args *task, uint3
     rings_open(ctx);
     for (uint32_t i = 0; i < WIDE_STAGES; i++) wide_copy(&c, ctx, task);
     for (uint32_t n = 0, i; (i = wide_item(ctx, n)) < c.items; n++)
-        wide_attend_item(ctx, task, &c, i, stages, queries, parts, step->rows);
+        wide_attend_item(ctx, task, &c, i, stages, queries, parts, step->rows, terms);
     fleet_barrier(ctx); /* all copies were waited for */
     if (own_lane() < WIDE_STAGES) mbar_inval(c.mbars + own_lane() * 8);
 }
@@ -244,7 +257,7 @@ FLEET_TILE(wide_attend, task_args)
 {
     const task_args *task = prefill_args(&ctx, args);
     FLEET_UNUSED(at);
-    attend_rows(&ctx, task, prefill_step_of(&ctx, &task->d)->rows);
+    attend_rows(&ctx, task, prefill_step_of(&ctx, &task->d)->rows, 1);
     return FLEET_OK;
 }
 

@@ -52,12 +52,13 @@ FLEET_HOST_DEVICE prefill_division prefill_divide(const fleet_linear *shape, epi
 }
 /* The width that costs the least with the parts that `by` has; 0: none is possible. */
 FLEET_HOST_DEVICE uint32_t prefill_width(uint32_t columns, epilogue end, uint32_t rows,
-                                         uint32_t workers, prefill_division by)
+                                         uint32_t workers, prefill_division by,
+                                         const uint32_t terms)
 {
     uint64_t least = UINT64_MAX;
     uint32_t best = 0;
-    for (by.width = 64; by.width <= prefill_columns(1); by.width += COLUMNS_STEP) {
-        const uint64_t cost = prefill_cost(columns, end, rows, workers, 1, by);
+    for (by.width = 64 * terms; by.width <= prefill_columns(terms); by.width += COLUMNS_STEP) {
+        const uint64_t cost = prefill_cost(columns, end, rows, workers, terms, by);
         if (cost < least) least = cost, best = by.width;
     }
     return best;

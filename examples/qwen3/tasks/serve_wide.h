@@ -31,7 +31,7 @@
 #define SERVED_MANY 512u
 #define FEW_TO_MANY 2.0f
 FLEET_HOST_DEVICE prefill_division served_divide(const fleet_linear *shape, epilogue end,
-                                                 uint32_t workers)
+                                                 uint32_t workers, uint32_t terms)
 {
     const uint32_t rows[2] = {SERVED_FEW, SERVED_MANY};
     prefill_division best = {0, 0, 0};
@@ -43,8 +43,9 @@ FLEET_HOST_DEVICE prefill_division served_divide(const fleet_linear *shape, epil
             for (uint32_t i = 0; i < 2; i++) {
                 prefill_division by = parts;
                 float bytes = INFINITY;
-                by.width = prefill_width(shape->n, end, rows[i], workers, by);
-                if (by.width) bytes = (float)prefill_cost(shape->n, end, rows[i], workers, 1, by);
+                by.width = prefill_width(shape->n, end, rows[i], workers, by, terms);
+                if (by.width)
+                    bytes = (float)prefill_cost(shape->n, end, rows[i], workers, terms, by);
                 if (!turn && (wanted == 1 || bytes < least[i])) least[i] = bytes;
                 sum += bytes / least[i] * (i ? 1 : FEW_TO_MANY);
             }
@@ -118,7 +119,7 @@ FLEET_DEVICE prefill_block tile_block(const decoder *d, batch *b, uint32_t decod
    first. Where a warp attends for a row that decodes, the blocks of such rows come before those of
    the chunk. By all threads; the batch is in LDS. */
 FLEET_DEVICE void arrange_tile(const fleet_ctx *ctx, const decoder *d, const ending_lds *l,
-                               const fleet_batch *from, uint32_t layer)
+                               const fleet_batch *from, uint32_t layer, const uint32_t terms)
 {
     prefill_step *step = d->prefill;
     batch *b = l->b;
@@ -158,7 +159,8 @@ FLEET_DEVICE void arrange_tile(const fleet_ctx *ctx, const decoder *d, const end
         for (uint32_t k = 0; k < PREFILL_HEAD; k++) /* one row, where there is none */
             step->division[k].width =
                 prefill_width(step->columns[k], prefill_end_of(k), chunk_rows + decode_rows + 1,
-                              d->chiplets * d->workers, step->division[k]);
+                              d->chiplets * d->workers, step->division[k], terms);
+        if (terms == 2) served_expert_widths(d, step, chunk_rows + decode_rows + 1);
         step->blocks = blocks, step->row_blocks = row_blocks;
         b->rows = decode_rows + chunk_rows, b->prompt_rows += chunk_rows;
     }
@@ -182,20 +184,27 @@ FLEET_DEVICE void plan_moves(const decoder *d, const fleet_batch *before, const 
     if (next->chunk_begin) step->restores = kind;
 }
 
+FLEET_DEVICE void copy_act4(act_t *to, const act_t *from)
+{
+    *(act4 *)(void *)to = *(const act4 *)(const void *)from;
+}
 /* Copies the lane's four columns from c on of row r to the parked row, or back. All lanes call it.
    */
 FLEET_DEVICE void park_columns(const decoder *d, uint32_t r, uint32_t parked, uint32_t c,
-                               uint32_t back)
+                               uint32_t back, const uint32_t terms)
 {
     const uint32_t all = squares_of(d->hidden);
     float *h = d->h + (size_t)r * d->hidden + c, *squares = d->squares + (size_t)r * all;
     float *parked_h = d->parked_h + (size_t)parked * d->hidden + c,
           *parked_squares = d->parked_squares + (size_t)parked * all;
-    act4 *x = (act4 *)(void *)(d->x + prefill_at(r, c, d->hidden, 1)),
-         *parked_x = (act4 *)(void *)(d->parked_x + (size_t)parked * d->hidden + c);
+    act_t *x = d->x + prefill_at(r, c, d->hidden, terms),
+          *parked_x = d->parked_x + (size_t)parked * terms * d->hidden + c;
     if (c >= d->hidden) return;
     store_vec4(back ? h : parked_h, load_vec4(back ? parked_h : h));
-    *(back ? x : parked_x) = *(back ? parked_x : x);
+    copy_act4(back ? x : parked_x, back ? parked_x : x);
+    if (terms == 2)
+        copy_act4(back ? x + LOW_TERM : parked_x + d->hidden,
+                  back ? parked_x + d->hidden : x + LOW_TERM);
     if (c % SQUARED_COLUMNS) return;
     *((back ? squares : parked_squares) + c / SQUARED_COLUMNS) =
         (back ? parked_squares : squares)[c / SQUARED_COLUMNS];
@@ -203,29 +212,33 @@ FLEET_DEVICE void park_columns(const decoder *d, uint32_t r, uint32_t parked, ui
 
 /* Clears pages, embeds the rows of the first layer, and moves chunks. A lane has the same columns
    in all that it does. */
-FLEET_TILE(embed_wide, task_args)
+FLEET_DEVICE void embed_tile(const fleet_ctx *ctx, const task_args *args, const uint32_t terms)
 {
     const decoder *d = &args->d;
     const prefill_step *step = d->prefill;
     const uint32_t parts = ceil_div(d->hidden, EMBEDDED), begin = step->begin, rows = step->rows;
     const uint32_t chunk_row = step->chunk_row, saves = step->saves ? step->held_rows : 0;
     const uint32_t restores =
-        step->restores ? fleet_table_batch(d->table, 0, ctx.epoch)->chunk_rows : 0;
+        step->restores ? fleet_table_batch(d->table, 0, ctx->epoch)->chunk_rows : 0;
     const uint32_t moved = chunk_row + (saves > restores ? saves : restores),
                    end = rows > moved ? rows : moved;
-    FLEET_UNUSED(at);
-    clear_pages(&ctx, d, d->prefill_rows + begin, rows - begin);
-    for (uint32_t i = prefill_worker(&ctx) * PREFILL_WARPS + own_warp(); i < end * parts;
-         i += prefill_workers(&ctx) * PREFILL_WARPS) {
+    clear_pages(ctx, d, d->prefill_rows + begin, rows - begin);
+    for (uint32_t i = prefill_worker(ctx) * PREFILL_WARPS + own_warp(); i < end * parts;
+         i += prefill_workers(ctx) * PREFILL_WARPS) {
         const uint32_t r = i / parts, c = i % parts * EMBEDDED + own_lane() * 4;
         const uint32_t n = r - chunk_row, is_chunk = r >= chunk_row;
         if (is_chunk && n < saves)
-            park_columns(d, r, (step->saves - 1) * step->chunk_room + n, c, 0);
+            park_columns(d, r, (step->saves - 1) * step->chunk_room + n, c, 0, terms);
         if (is_chunk && n < restores)
-            park_columns(d, r, (step->restores - 1) * step->chunk_room + n, c, 1);
+            park_columns(d, r, (step->restores - 1) * step->chunk_room + n, c, 1, terms);
         else if (r >= begin && r < rows)
-            embed_columns(args, d->prefill_rows + r, r, c, 1);
+            embed_columns(args, d->prefill_rows + r, r, c, terms);
     }
+}
+FLEET_TILE(embed_wide, task_args)
+{
+    FLEET_UNUSED(at);
+    embed_tile(&ctx, args, 1);
     return FLEET_OK;
 }
 
@@ -233,24 +246,30 @@ FLEET_TILE(embed_wide, task_args)
 
 /* Copies the rows that choose a token to where lm_head reads them: a warp has EMBEDDED columns of a
    row. */
-FLEET_TILE(choose_wide, task_args)
+FLEET_DEVICE void choose_rows(const fleet_ctx *ctx, const task_args *args, const uint32_t terms)
 {
     const decoder *d = &args->d;
     const prefill_step *step = d->prefill;
     const uint32_t parts = ceil_div(d->hidden, EMBEDDED), all = squares_of(d->hidden);
-    FLEET_UNUSED(at);
-    for (uint32_t i = prefill_worker(&ctx) * PREFILL_WARPS + own_warp(); i < step->choosing * parts;
-         i += prefill_workers(&ctx) * PREFILL_WARPS) {
+    for (uint32_t i = prefill_worker(ctx) * PREFILL_WARPS + own_warp(); i < step->choosing * parts;
+         i += prefill_workers(ctx) * PREFILL_WARPS) {
         const uint32_t n = i / parts, c = i % parts * EMBEDDED + own_lane() * 4;
         const uint32_t from = step->ends && n + 1 == step->choosing ? step->rows - 1 : n,
                        to = step->head_row + n;
         if (c >= d->hidden) continue;
-        *(act4 *)(void *)(d->x + prefill_at(to, c, d->hidden, 1)) =
-            *(const act4 *)(const void *)(d->x + prefill_at(from, c, d->hidden, 1));
+        for (uint32_t low = 0; low < terms; low++) {
+            const act_t *x = d->x + prefill_at(from, c, d->hidden, terms) + low * LOW_TERM;
+            copy_act4(d->x + prefill_at(to, c, d->hidden, terms) + low * LOW_TERM, x);
+        }
         if (c % SQUARED_COLUMNS == 0)
             d->squares[(size_t)to * all + c / SQUARED_COLUMNS] =
                 d->squares[(size_t)from * all + c / SQUARED_COLUMNS];
     }
+}
+FLEET_TILE(choose_wide, task_args)
+{
+    FLEET_UNUSED(at);
+    choose_rows(&ctx, args, 1);
     return FLEET_OK;
 }
 
@@ -261,15 +280,20 @@ FLEET_TILE(draw_wide, task_args)
     return FLEET_OK;
 }
 
-OUTLINED fleet_status suspend_rows_wide(const fleet_ctx *ctx, const decoder *d, uint32_t layer)
+FLEET_DEVICE fleet_status suspend_tile(const fleet_ctx *ctx, const decoder *d, uint32_t layer,
+                                       const uint32_t terms)
 {
     const ending_lds l = ending_lds_of(ctx);
     const uint32_t now = ask_scheduler(ctx, d, layer);
     if (d->b->groups == now) return FLEET_OK;
     copy_batches(ctx, d, l.b, d->b);
-    arrange_tile(ctx, d, &l, fleet_table_batch(d->table, 0, ctx->epoch), layer);
+    arrange_tile(ctx, d, &l, fleet_table_batch(d->table, 0, ctx->epoch), layer, terms);
     copy_batches(ctx, d, d->b, l.b);
     return pass_over(ctx, d, layer, now);
+}
+OUTLINED fleet_status suspend_rows_wide(const fleet_ctx *ctx, const decoder *d, uint32_t layer)
+{
+    return suspend_tile(ctx, d, layer, 1);
 }
 FLEET_TILE(gate_wide, task_args)
 {
@@ -278,7 +302,7 @@ FLEET_TILE(gate_wide, task_args)
     return suspend_rows_wide(&ctx, &args->d, args->layer);
 }
 
-OUTLINED fleet_status compose_tile(const fleet_ctx *ctx, const decoder *d)
+FLEET_DEVICE fleet_status compose_rows(const fleet_ctx *ctx, const decoder *d, const uint32_t terms)
 {
     const ending_lds l = ending_lds_of(ctx);
     const fleet_batch *next = fleet_table_batch(d->table, 0, ctx->epoch + 1);
@@ -288,9 +312,13 @@ OUTLINED fleet_status compose_tile(const fleet_ctx *ctx, const decoder *d)
     status = next_batch(ctx, d, &l);
     if (status) return status;
     if (ctx->thread == 0) plan_moves(d, fleet_table_batch(d->table, 0, ctx->epoch), next);
-    arrange_tile(ctx, d, &l, next, 0);
+    arrange_tile(ctx, d, &l, next, 0, terms);
     copy_batches(ctx, d, d->b, l.b);
     return fleet_next_symbol(ctx, LIVE, next->decode_rows || next->chunk_rows);
+}
+OUTLINED fleet_status compose_tile(const fleet_ctx *ctx, const decoder *d)
+{
+    return compose_rows(ctx, d, 1);
 }
 FLEET_TILE(boundary_wide, task_args)
 {
