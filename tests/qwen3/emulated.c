@@ -3546,7 +3546,7 @@ static void served_experts_are_those_alone(test_run *t)
     static const uint32_t few[SERVED_JOBS] = {2, 9, 7, 3}, many[SERVED_JOBS] = {3, 150, 140, 20},
                           most[SERVED_JOBS] = {3, MOST_SERVED_CHUNK, 290, 20};
     check_preemption(t, few, SERVED_ROWS, 6, 1, 3);
-    if (!t->failed_here && !is_part() && test_in_turn(2))
+    if (!t->failed_here && !is_part() && test_in_turn(1))
         check_preemption(t, many, SERVED_ROWS, 130, 0, 2);
     if (!t->failed_here && !is_part() && test_in_turn(0))
         check_preemption(t, most, MANY_SERVED_ROWS, MOST_SERVED_CHUNK, 0, 1);
