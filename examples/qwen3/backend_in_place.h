@@ -61,6 +61,7 @@ FLEET_DEVICE fleet_status multiply_each_expert(const fleet_ctx *ctx, weight_sour
     operand in;
     in.x = task->x, in.low = task->x_low, in.list = in.wanted = NULL, in.k = task->shape.k,
     in.panel_tiles = 1;
+    operand_format(&in, task);
     for (uint32_t i = ctx->thread; i < rows * TILE_N; i += ctx->threads) total[i] = 0;
     for (uint32_t e = 0; e < active; e++) {
         in.first = (uint32_t)d->first_place[e],

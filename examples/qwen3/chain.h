@@ -127,6 +127,9 @@ static task_args *append_product(chain *c, const char *name, uint32_t layer, uin
     task->shape = linear_shape_of(as->n, as->k, as->panel_tiles);
     task->shape.tile_m = c->d->tile_rows;
     task->panel_bytes = panel_bytes_of(as), task->inner_k = as->inner_k;
+#if HAS_PACKED_CODES
+    task->format = as->format;
+#endif
     task->first_worker = c->panels;
     c->panels += panels_of(as);
     task->weights = weights;
@@ -136,8 +139,15 @@ static task_args *append_product(chain *c, const char *name, uint32_t layer, uin
 static task_args *append_linear(chain *c, const char *name, uint32_t layer, const bf16 *weights,
                                 const act_t *x, uint32_t n, uint32_t k)
 {
-    const layout as = layout_of(c->m, n, k);
+    const layout as = layout_of(c->m, c->m->format, n, k);
     return append_product(c, name, layer, task_args_linear, weights, &as, x, MAX_ROWS);
+}
+/* Of weights that are bf16 in every model: router and head. */
+static task_args *append_bf16(chain *c, const char *name, uint32_t layer, const bf16 *weights,
+                              uint32_t n)
+{
+    const layout as = layout_of(c->m, bf16_format(), n, c->d->hidden);
+    return append_product(c, name, layer, task_args_linear, weights, &as, c->d->x, MAX_ROWS);
 }
 /* A task that walks over the columns of the residual stream. */
 static task_args *append_columns(chain *c, const char *name, uint32_t layer, uint32_t tile,

@@ -20,8 +20,8 @@
    A message ends with "out of memory" if, and only if, memory was lacking (qwen3_is_no_memory).
 
    REFUSED are models whose results this decoder would get wrong: another model_type or architecture, a scaled RoPE, sliding
-   windows, biases, another activation, a quantization_config, weights of another type than BF16, F16 or F32, a tensor in one
-   of the model's layers that the decoder does not have; and files that contradict themselves: keys given twice; byte ranges
+   windows, biases, another activation, weights of another type than BF16, F16 or F32 or the quantised ones of quantized.h, a
+   tensor in one of the model's layers that the decoder does not have; and files that contradict themselves: keys given twice; byte ranges
    that overlap, leave bytes to no tensor or have another size than shape and dtype imply, against the format of safetensors;
    tied embeddings beside an lm_head.weight that differs from them. JSON of more than QWEN3_MAX_VALUES values is refused
    before it is parsed.
@@ -65,6 +65,24 @@
 
 typedef enum qwen3_dtype { QWEN3_BF16, QWEN3_F16, QWEN3_F32, QWEN3_OTHER } qwen3_dtype;
 
+/* How the matrices of the layers are quantised: a weight is its code, less a zero point if there is one, times a scale that
+   a block of weights shares (quantized.h). */
+typedef enum qwen3_codes { QWEN3_NOT_QUANTIZED, QWEN3_FP8, QWEN3_INT8, QWEN3_INT4 } qwen3_codes;
+/* In which tensors, and in which order the codes are. */
+typedef enum qwen3_packing {
+    QWEN3_BYTES,      /* fp8: a byte each */
+    QWEN3_COMPRESSED, /* compressed-tensors: words of neighbouring columns */
+    QWEN3_AWQ,        /* words of eight rows, in an order of its own; transposed */
+    QWEN3_GPTQ        /* words of eight columns; transposed */
+} qwen3_packing;
+typedef struct qwen3_quantization {
+    qwen3_codes codes;
+    qwen3_packing packing;
+    uint32_t group;      /* columns that share a scale; 0: all */
+    uint32_t group_rows; /* rows that do */
+    int has_zeros;
+} qwen3_quantization;
+
 /* Plain data, without pointers. In the comments: the key in config.json, where it is another. */
 typedef struct qwen3_config {
     uint32_t vocab;     /* vocab_size */
@@ -91,6 +109,9 @@ typedef struct qwen3_config {
 
     uint64_t parameters;  /* how many weights the model has; a tied head counts once */
     uint32_t rank, ranks; /* the part of the weights that a decoder takes; 0, 0: all (weights.h) */
+    qwen3_quantization
+        quantization; /* quantization_config: of all matrices but router, head and embedding */
+    int dequantized;  /* 1: a decoder converts them to bf16 when it loads them (weights.h) */
 
     /* A line for each file that has something which was passed over, though it might change results; or empty. */
     char warnings[768];
@@ -102,6 +123,10 @@ typedef struct qwen3_tensor {
     uint32_t rows, columns;
     qwen3_dtype dtype;
     const char *name, *file; /* for messages; the checkpoint's */
+    /* Of a quantised matrix, whose data are codes; null without zero points */
+    qwen3_quantization quantization;
+    const unsigned char *scales, *zeros;
+    qwen3_dtype scale_dtype;
 } qwen3_tensor;
 
 /* In the comments: [rows, columns], q = heads * head_dim, kv = kv_heads * head_dim. */
@@ -558,8 +583,8 @@ static const char *const qwen3_silent_fields[] = {
     "intermediate_size", "layer_types", "max_position_embeddings", "mlp_only_layers", "model_type",
     "moe_intermediate_size", "norm_topk_prob", "num_attention_heads", "num_experts",
     "num_experts_per_tok", "num_hidden_layers", "num_key_value_heads", "num_local_experts",
-    "rms_norm_eps", "rope_parameters", "rope_scaling", "rope_theta", "tie_word_embeddings",
-    "vocab_size",
+    "quantization_config", "rms_norm_eps", "rope_parameters", "rope_scaling", "rope_theta",
+    "tie_word_embeddings", "vocab_size",
 
     /* and these change no result: of training and of its losses */
     "attention_dropout", "classifier_dropout", "hidden_dropout", "initializer_range",
@@ -614,7 +639,6 @@ static const qwen3_fixed_field qwen3_refused_fields[] = {
     {"pruned_heads", "{}"},
     {"q_lora_rank", "null"},
     {"qkv_bias", "false"},
-    {"quantization_config", "null"},
     {"query_pre_attn_scalar", "null"},
     {"residual_multiplier", "1"},
     {"rope_interleave", "false"},
@@ -904,6 +928,9 @@ static inline int qwen3_config_parameters(qwen3_config *c, const qwen3_source *s
                       c->hidden);
 }
 
+/* quantization_config (quantized.h). */
+static inline int qwen3_config_quantization(qwen3_config *c, const qwen3_source *s, json_t *o);
+
 static inline int qwen3_parse_config(qwen3_config *c, const char *text, size_t size,
                                      const char *file, char *error, size_t error_size)
 {
@@ -918,7 +945,8 @@ static inline int qwen3_parse_config(qwen3_config *c, const char *text, size_t s
              qwen3_config_sizes(c, &s, o) || qwen3_config_layer_types(c, &s, o) ||
              qwen3_config_rope(c, &s, o) || qwen3_number(&s, &eps, 1e-30, 1, &c->norm_eps) ||
              qwen3_flag(&s, o, "tie_word_embeddings", &c->tied) || qwen3_config_eos(c, &s, o) ||
-             (sparse && qwen3_config_experts(c, &s, o)) || qwen3_config_parameters(c, &s);
+             (sparse && qwen3_config_experts(c, &s, o)) || qwen3_config_parameters(c, &s) ||
+             qwen3_config_quantization(c, &s, o);
     json_decref(o);
     return failed ? -1 : 0;
 }
@@ -1440,9 +1468,9 @@ static inline qwen3_entry *qwen3_find(const qwen3_checkpoint *c, qwen3_source s,
     return NULL;
 }
 
-/* Finds the tensor of that name; rows 0: a vector. */
-static inline int qwen3_take(qwen3_checkpoint *c, qwen3_tensor *out, const char *name,
-                             uint32_t rows, uint32_t columns)
+/* Finds the tensor of that name; rows 0: a vector. `type`: the only one that it may have; null: BF16, F16 or F32. */
+static inline int qwen3_take_typed(qwen3_checkpoint *c, qwen3_tensor *out, const char *name,
+                                   uint32_t rows, uint32_t columns, const char *type)
 {
     qwen3_source s = qwen3_source_of("", c->error, sizeof c->error);
     const uint64_t matrix[2] = {rows, columns}, *shape = rows ? matrix : matrix + 1;
@@ -1455,19 +1483,27 @@ static inline int qwen3_take(qwen3_checkpoint *c, qwen3_tensor *out, const char 
     if (!e) return -1;
     e->used = 1;
     s.file = shard->name;
-    if (e->dtype == QWEN3_OTHER)
-        return qwen3_fail(&s, "dtype %s, expected BF16, F16 or F32", e->dtype_name);
+    if (type ? strcmp(e->dtype_name, type) != 0 : e->dtype == QWEN3_OTHER)
+        return qwen3_fail(&s, "dtype %s, expected %s", e->dtype_name,
+                          type ? type : "BF16, F16 or F32");
     if (e->dimensions != dimensions || memcmp(e->shape, shape, dimensions * sizeof *shape) != 0)
         return qwen3_fail(&s, "shape %s, expected %s",
                           qwen3_shape_text(is, e->shape, e->dimensions),
                           qwen3_shape_text(expected, shape, dimensions));
+    memset(out, 0, sizeof *out);
     out->data = shard->mapped.at + shard->header.data_at + e->begin;
     out->rows = rows ? rows : 1;
     out->columns = columns;
     out->dtype = e->dtype;
     out->name = e->name;
     out->file = shard->name;
-    c->rounded += rows && e->dtype != QWEN3_BF16;
+    return 0;
+}
+static inline int qwen3_take(qwen3_checkpoint *c, qwen3_tensor *out, const char *name,
+                             uint32_t rows, uint32_t columns)
+{
+    if (qwen3_take_typed(c, out, name, rows, columns, NULL)) return -1;
+    c->rounded += rows && out->dtype != QWEN3_BF16;
     return 0;
 }
 
@@ -1477,6 +1513,17 @@ static inline int qwen3_take_in_layer(qwen3_checkpoint *c, uint32_t layer, qwen3
     char name[128];
     snprintf(name, sizeof name, "model.layers.%u.%s.weight", layer, part);
     return qwen3_take(c, out, name, rows, columns);
+}
+
+/* A matrix of a quantised model: codes, scales and zero points (quantized.h). */
+static inline int qwen3_take_quantized(qwen3_checkpoint *c, uint32_t layer, qwen3_tensor *out,
+                                       const char *part, uint32_t rows, uint32_t columns);
+/* A matrix that is quantised where the model is. */
+static inline int qwen3_take_matrix(qwen3_checkpoint *c, uint32_t layer, qwen3_tensor *out,
+                                    const char *part, uint32_t rows, uint32_t columns)
+{
+    return c->config.quantization.codes ? qwen3_take_quantized(c, layer, out, part, rows, columns)
+                                        : qwen3_take_in_layer(c, layer, out, part, rows, columns);
 }
 
 static inline int qwen3_bind_experts(qwen3_checkpoint *c, uint32_t layer)
@@ -1496,9 +1543,9 @@ static inline int qwen3_bind_experts(qwen3_checkpoint *c, uint32_t layer)
         snprintf(gate, sizeof gate, "mlp.experts.%u.gate_proj", e);
         snprintf(up, sizeof up, "mlp.experts.%u.up_proj", e);
         snprintf(down, sizeof down, "mlp.experts.%u.down_proj", e);
-        if (qwen3_take_in_layer(c, layer, &w->expert_gate[e], gate, ffn, hidden) ||
-            qwen3_take_in_layer(c, layer, &w->expert_up[e], up, ffn, hidden) ||
-            qwen3_take_in_layer(c, layer, &w->expert_down[e], down, hidden, ffn))
+        if (qwen3_take_matrix(c, layer, &w->expert_gate[e], gate, ffn, hidden) ||
+            qwen3_take_matrix(c, layer, &w->expert_up[e], up, ffn, hidden) ||
+            qwen3_take_matrix(c, layer, &w->expert_down[e], down, hidden, ffn))
             return -1;
     }
     return 0;
@@ -1511,19 +1558,19 @@ static inline int qwen3_bind_layer(qwen3_checkpoint *c, uint32_t layer)
     qwen3_layer_weights *w = &c->layers[layer];
     if (qwen3_take_in_layer(c, layer, &w->input_norm, "input_layernorm", 0, hidden) ||
         qwen3_take_in_layer(c, layer, &w->post_norm, "post_attention_layernorm", 0, hidden) ||
-        qwen3_take_in_layer(c, layer, &w->q, "self_attn.q_proj", q, hidden) ||
-        qwen3_take_in_layer(c, layer, &w->k, "self_attn.k_proj", kv, hidden) ||
-        qwen3_take_in_layer(c, layer, &w->v, "self_attn.v_proj", kv, hidden) ||
-        qwen3_take_in_layer(c, layer, &w->o, "self_attn.o_proj", hidden, q) ||
+        qwen3_take_matrix(c, layer, &w->q, "self_attn.q_proj", q, hidden) ||
+        qwen3_take_matrix(c, layer, &w->k, "self_attn.k_proj", kv, hidden) ||
+        qwen3_take_matrix(c, layer, &w->v, "self_attn.v_proj", kv, hidden) ||
+        qwen3_take_matrix(c, layer, &w->o, "self_attn.o_proj", hidden, q) ||
         qwen3_take_in_layer(c, layer, &w->q_norm, "self_attn.q_norm", 0, head_dim) ||
         qwen3_take_in_layer(c, layer, &w->k_norm, "self_attn.k_norm", 0, head_dim))
         return -1;
     w->sparse = c->config.sparse[layer];
     if (w->sparse) return qwen3_bind_experts(c, layer);
-    if (qwen3_take_in_layer(c, layer, &w->gate, "mlp.gate_proj", ffn, hidden) ||
-        qwen3_take_in_layer(c, layer, &w->up, "mlp.up_proj", ffn, hidden))
+    if (qwen3_take_matrix(c, layer, &w->gate, "mlp.gate_proj", ffn, hidden) ||
+        qwen3_take_matrix(c, layer, &w->up, "mlp.up_proj", ffn, hidden))
         return -1;
-    return qwen3_take_in_layer(c, layer, &w->down, "mlp.down_proj", hidden, ffn);
+    return qwen3_take_matrix(c, layer, &w->down, "mlp.down_proj", hidden, ffn);
 }
 
 /* If embeddings are tied, some files have an lm_head.weight nevertheless. It must equal the
@@ -1735,6 +1782,10 @@ static inline size_t qwen3_block_size(uint64_t left)
     return left < QWEN3_BLOCK ? (size_t)left : QWEN3_BLOCK;
 }
 
+/* The same for a quantised matrix (quantized.h): to whichever of the two is not null. */
+static inline int qwen3_dequantize(const qwen3_source *s, const qwen3_tensor *t, uint64_t first,
+                                   uint64_t count, uint16_t *halves, float *floats);
+
 static inline int qwen3_tensor_to_bf16(const qwen3_tensor *t, uint64_t first, uint64_t count,
                                        uint16_t *out, char *error, size_t error_size)
 {
@@ -1743,6 +1794,7 @@ static inline int qwen3_tensor_to_bf16(const qwen3_tensor *t, uint64_t first, ui
     uint64_t done;
     s.within = t->name;
     if (qwen3_check_range(&s, t, first, count)) return -1;
+    if (t->quantization.codes) return qwen3_dequantize(&s, t, first, count, out, NULL);
     for (done = 0; done < count; done += QWEN3_BLOCK) {
         const size_t n = qwen3_block_size(count - done);
         if (!qwen3_block_bf16(block, t->dtype, qwen3_element(t, first + done), n))
@@ -1760,6 +1812,7 @@ static inline int qwen3_tensor_to_f32(const qwen3_tensor *t, uint64_t first, uin
     uint64_t done;
     s.within = t->name;
     if (qwen3_check_range(&s, t, first, count)) return -1;
+    if (t->quantization.codes) return qwen3_dequantize(&s, t, first, count, NULL, out);
     for (done = 0; done < count; done += QWEN3_BLOCK) {
         const size_t n = qwen3_block_size(count - done);
         if (!qwen3_block_f32(block, t->dtype, qwen3_element(t, first + done), n))
@@ -1768,5 +1821,7 @@ static inline int qwen3_tensor_to_f32(const qwen3_tensor *t, uint64_t first, uin
     }
     return 0;
 }
+
+#include "quantized.h"
 
 #endif

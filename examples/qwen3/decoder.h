@@ -276,10 +276,13 @@ typedef struct __attribute__((aligned(16))) task_args { /* a weight pipeline may
     uint32_t first_worker; /* the worker that takes the first panel */
     const bf16 *weights;   /* packed, panel after panel; experts one after the other */
     uint32_t panel_bytes;  /* bytes of a packed panel */
-    uint32_t inner_k;      /* k's of a column that are neighbours in a panel (packing.h) */
-    const act_t *x;        /* [rows][shape.k] */
-    uint32_t x_low;        /* offset of the low bf16 term from the high one; 0: there is one term */
-    uint32_t rmsnorm;      /* 1: the sums are divided by the root mean square of x */
+#if HAS_PACKED_CODES
+    weight_format format;
+#endif
+    uint32_t inner_k; /* k's of a column that are neighbours in a panel (packing.h) */
+    const act_t *x;   /* [rows][shape.k] */
+    uint32_t x_low;   /* offset of the low bf16 term from the high one; 0: there is one term */
+    uint32_t rmsnorm; /* 1: the sums are divided by the root mean square of x */
     uint32_t epilogue;
     float *floats;                /* [rows][columns] */
     act_t *acts;                  /* [rows][columns] */

@@ -50,9 +50,9 @@ static void append_experts(chain *c, const model_layer *l, uint32_t i, const flo
     const uint32_t ffn = c->m->expert_ffn, pairs = MAX_ROWS * d->top_k;
     const uint32_t route = d->table ? SERVED(route) : (uint32_t)task_args_route,
                    down = d->table ? SERVED(expert_down) : (uint32_t)task_args_expert_down;
-    const layout ups = single_layout_of(2 * ffn, d->hidden),
-                 downs = single_layout_of(d->hidden, ffn);
-    task_args *task = append_linear(c, "router", i, l->router, d->x, d->experts, d->hidden);
+    const layout ups = single_layout_of(c->m->format, 2 * ffn, d->hidden),
+                 downs = single_layout_of(c->m->format, d->hidden, ffn);
+    task_args *task = append_bf16(c, "router", i, l->router, d->experts);
     epilogue_store(task, d->scores, d->experts);
     append_task(c, "route", i, route, FLEET_LEVEL_CU);
 #if HAS_RANKS
@@ -70,8 +70,7 @@ static void append_tokens(chain *c)
 {
     const model *m = c->m;
     const decoder *d = c->d;
-    task_args *task =
-        append_linear(c, "lm_head", NO_LAYER, m->head, d->x, m->head_columns, d->hidden);
+    task_args *task = append_bf16(c, "lm_head", NO_LAYER, m->head, m->head_columns);
     task->epilogue = EPILOGUE_ARGMAX;
 #if HAS_RANKS
     if (m->ranks > 1) {

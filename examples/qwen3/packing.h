@@ -72,7 +72,14 @@ typedef struct layout {
     uint32_t n, k;
     uint32_t panel_tiles, last_panel_tiles; /* tiles of a panel; of the last panel */
     uint32_t inner_k;                       /* see weight_at */
+    weight_format format;
 } layout;
+static weight_format bf16_format(void)
+{
+    weight_format f;
+    f.codes = WEIGHTS_BF16, f.group = 0;
+    return f;
+}
 static uint32_t panels_of(const layout *l)
 {
     return ceil_div(l->n, l->panel_tiles * TILE_N);
@@ -80,7 +87,11 @@ static uint32_t panels_of(const layout *l)
 /* Bytes of a packed panel, and of the whole matrix. */
 static uint32_t panel_bytes_of(const layout *l)
 {
+#if HAS_PACKED_CODES
+    return l->panel_tiles * coded_tile_bytes(&l->format, padded(l->k, K_ALIGN));
+#else
     return l->panel_tiles * TILE_N * padded(l->k, K_ALIGN) * 2;
+#endif
 }
 static uint64_t bytes_of(const layout *l)
 {
@@ -108,40 +119,87 @@ typedef struct packing {
 #endif
 #define MAX_PACKERS 16u
 
+/* Packs column c of a panel, which comes from that row of the part, or is zeros without one. `line` has room for its k
+   weights. */
+static void pack_bf16(packing *p, const matrix_part *part, uint32_t row, uint32_t c,
+                      uint32_t panel_tiles, bf16 *line, bf16 *packed)
+{
+    const layout *as = p->as;
+    const uint32_t k = padded(as->k, K_ALIGN), columns = part ? part->columns : 0;
+    memset(line + columns, 0, (size_t)(k - columns) * 2);
+    if (columns && qwen3_tensor_to_bf16(part->tensor,
+                                        (uint64_t)row * part->tensor->columns + part->first_column,
+                                        columns, line, p->error, sizeof p->error))
+        p->refused = 1;
+    for (uint32_t at = 0; at < k; at += BLOCK_K) {
+        /* pack_at counts from here */
+        bf16 *block = packed + weight_at(c / TILE_N * TILE_N, at, panel_tiles, as->inner_k);
+        for (uint32_t i = 0; i < BLOCK_K; i++)
+            block[pack_at(c % TILE_N, i, as->inner_k)] = line[at + i];
+    }
+}
+#if HAS_PACKED_CODES
+/* The same of codes, with their scales and zero points. Padding is code 0 with scale 0. */
+static void pack_codes(packing *p, const matrix_part *part, uint32_t row, uint32_t c,
+                       uint32_t panel_tiles, uint8_t *line, unsigned char *packed)
+{
+    const weight_format *f = &p->as->format;
+    const uint32_t k = padded(p->as->k, K_ALIGN), columns = part ? part->columns : 0;
+    const qwen3_tensor *t = part ? part->tensor : NULL;
+    memset(line + columns, 0, k - columns);
+    if (columns && f->group && part->first_column % f->group) {
+        snprintf(p->error, sizeof p->error,
+                 "%s: %s: column %u, where this rank's share begins, is within a group of %u",
+                 t->file, t->name, part->first_column, f->group);
+        p->refused = 1;
+        return;
+    }
+    if (columns &&
+        qwen3_tensor_codes(t, row, part->first_column, columns, line, p->error, sizeof p->error)) {
+        p->refused = 1;
+        return;
+    }
+    for (uint32_t at = 0; at < k; at++) coded_put(packed, f, panel_tiles, c, at, line[at]);
+    for (uint32_t g = 0; g < coded_groups(f, k); g++) {
+        const uint32_t at = g * f->group, column = columns ? part->first_column + at : 0;
+        const uint32_t is_there = at < columns;
+        coded_put_scale(packed, f, panel_tiles, c, k, g,
+                        is_there ? qwen3_tensor_scale(t, row, column) : 0,
+                        is_there ? qwen3_tensor_zero(t, row, column) : 0);
+    }
+}
+#endif
+
 static void *pack_panels(void *user)
 {
     packing *p = (packing *)user;
     const layout *as = p->as;
     const uint32_t k = padded(as->k, K_ALIGN), last = panels_of(as) - 1;
-    const uint32_t words = panel_bytes_of(as) / 2, max_staged = PACK_BYTES / 2 / words + 1;
-    bf16 *stage = (bf16 *)malloc((size_t)max_staged * words * 2), *line = (bf16 *)calloc(k, 2);
+    const uint32_t bytes = panel_bytes_of(as), max_staged = PACK_BYTES / bytes + 1;
+    char *stage = (char *)malloc((size_t)max_staged * bytes);
+    bf16 *line = (bf16 *)calloc(k, 2);
     uint32_t staged = 0;
     if (!stage || !line) snprintf(p->error, sizeof p->error, "out of memory");
     for (uint32_t panel = p->first; panel < p->end && !p->error[0]; panel++) {
         const uint32_t panel_tiles = panel == last ? as->last_panel_tiles : as->panel_tiles;
-        bf16 *packed = stage + (size_t)staged * words;
+        void *packed = stage + (size_t)staged * bytes;
         for (uint32_t c = 0; c < panel_tiles * TILE_N && !p->error[0]; c++) {
             uint32_t row = 0;
             const matrix_part *part =
                 source_row(p->from, panel * as->panel_tiles * TILE_N + c, &row);
-            const uint32_t columns = part ? part->columns : 0;
-            memset(line + columns, 0, (size_t)(k - columns) * 2);
-            if (columns &&
-                qwen3_tensor_to_bf16(part->tensor,
-                                     (uint64_t)row * part->tensor->columns + part->first_column,
-                                     columns, line, p->error, sizeof p->error))
-                p->refused = 1;
-            for (uint32_t at = 0; at < k; at += BLOCK_K) {
-                /* pack_at counts from here */
-                bf16 *block = packed + weight_at(c / TILE_N * TILE_N, at, panel_tiles, as->inner_k);
-                for (uint32_t i = 0; i < BLOCK_K; i++)
-                    block[pack_at(c % TILE_N, i, as->inner_k)] = line[at + i];
+#if HAS_PACKED_CODES
+            if (as->format.codes) {
+                pack_codes(p, part, row, c, panel_tiles, (uint8_t *)line, (unsigned char *)packed);
+                continue;
             }
+#endif
+            pack_bf16(p, part, row, c, panel_tiles, line, (bf16 *)packed);
         }
         if (++staged < max_staged && panel + 1 < p->end) continue;
         if (!p->error[0] &&
-            fleet_to_device(p->to + (size_t)(panel + 1 - staged) * words, stage,
-                            ((size_t)(staged - 1) * words + (size_t)panel_tiles * TILE_N * k) * 2,
+            fleet_to_device((char *)p->to + (size_t)(panel + 1 - staged) * bytes, stage,
+                            (size_t)(staged - 1) * bytes +
+                                (size_t)panel_tiles * (bytes / as->panel_tiles),
                             NULL))
             snprintf(p->error, sizeof p->error, "weights cannot be copied to the device");
         if (p->checkpoint) qwen3_release(p->checkpoint);

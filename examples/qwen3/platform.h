@@ -22,6 +22,13 @@
 
 typedef uint16_t bf16; /* the upper half of a float */
 
+/* What packed weights are: bf16, or codes of fewer bits with scales (quantized.h). */
+enum { WEIGHTS_BF16, WEIGHTS_FP8, WEIGHTS_INT8, WEIGHTS_INT4 };
+typedef struct weight_format {
+    uint32_t codes; /* WEIGHTS_... */
+    uint32_t group; /* k's of a column that share a scale; 0: all */
+} weight_format;
+
 FLEET_HOST_DEVICE float float_of_bf16(uint32_t x)
 {
     const uint32_t bits = x << 16;
@@ -90,6 +97,7 @@ FLEET_HOST_DEVICE uint32_t ceil_div(uint32_t a, uint32_t b)
 #define HAS_ROW_TILES                                                                              \
     0u /* 1: a linear layer may be cut into tiles of fewer rows than MAX_ROWS (session_desc.tile_rows) */
 #define CONTIGUOUS_PANELS 0u
+#define HAS_PACKED_CODES 0u /* 1: products take weights of other formats than bf16 */
 #define WATCH_NS 100000
 
 typedef bf16 act_t;
@@ -130,6 +138,7 @@ FLEET_DEVICE float fast_ratio(float a, float b)
 #define HAS_ROW_TILES 0u /* by default: they cost scalar registers, which are spilled */
 #endif
 #define CONTIGUOUS_PANELS 0u
+#define HAS_PACKED_CODES 0u
 #define WATCH_NS 100000
 
 typedef bf16 act_t;
@@ -167,7 +176,8 @@ FLEET_DEVICE float fast_ratio(float a, float b)
 #define ACTS_ARE_ROUNDED 0u
 #define HAS_ROW_TILES 1u
 #define CONTIGUOUS_PANELS 1u /* a worker's panels of a layer are neighbours, not every n-th one */
-#define WATCH_NS 2000000     /* the watch takes a processor from the workers */
+#define HAS_PACKED_CODES 1u
+#define WATCH_NS 2000000 /* the watch takes a processor from the workers */
 
 typedef float act_t; /* an activation, as matrix products read it */
 typedef float kv_t;  /* a key or value element */

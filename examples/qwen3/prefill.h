@@ -292,7 +292,7 @@ static int prefill_lay_out(prefill_layout *l, const prefill_run *p, batch *all, 
 
 static fleet_graph *wide_graph(const model *m, const decoder *d, task_args *tasks)
 {
-    const layout head = layout_of(m, m->head_columns, d->hidden);
+    const layout head = layout_of(m, bf16_format(), m->head_columns, d->hidden);
     task_args *task;
     chain c;
     memset(&c, 0, sizeof c);

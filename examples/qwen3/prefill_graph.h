@@ -126,8 +126,8 @@ static void append_sorted_experts(chain *c, const model_layer *l, uint32_t i,
 {
     const decoder *d = c->d;
     const uint32_t ffn = c->m->expert_ffn;
-    const layout ups = single_layout_of(2 * ffn, d->hidden),
-                 downs = single_layout_of(d->hidden, ffn);
+    const layout ups = single_layout_of(bf16_format(), 2 * ffn, d->hidden),
+                 downs = single_layout_of(bf16_format(), d->hidden, ffn);
     const uint32_t linear = prefill_expert_set_prefill_linear_terms,
                    route = d->table ? (uint32_t)served_wide_experts_served_route
                                     : (uint32_t)prefill_expert_set_prefill_route,
@@ -135,7 +135,7 @@ static void append_sorted_experts(chain *c, const model_layer *l, uint32_t i,
                                      : (uint32_t)prefill_expert_set_prefill_gather,
                    combine = d->table ? (uint32_t)served_wide_experts_served_combine
                                       : (uint32_t)prefill_expert_set_prefill_combine;
-    task_args *task = append_linear(c, "router", i, l->router, d->x, d->experts, d->hidden);
+    task_args *task = append_bf16(c, "router", i, l->router, d->experts);
     epilogue_store(task, d->qkv, task->shape.n);
     task->product = PREFILL_ROUTER;
     task = append_task(c, "route", i, route, FLEET_LEVEL_DEVICE);

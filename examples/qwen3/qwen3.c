@@ -38,7 +38,7 @@ typedef struct options {
     const char *dir, *prompts, *schedule, *check, *trace, *prompt, *prompt_file, *system,
         *chat_template;
     uint32_t batch, chiplets, tile_rows, steps, context, prefill_rows, share_prefixes,
-        random_weights, bench, help;
+        random_weights, bench, help, dequantize;
     uint32_t chat, no_thinking, ignore_eos, top_k, ranks, rank_limit, workers;
     uint64_t seed;
     float temperature, top_p, min_p;
@@ -123,12 +123,16 @@ static const char usage[] =
     "...)\n"
     "  --rank-limit N      seconds that a rank waits for another one (default: 600)\n"
     "  --share-prefixes    prompts that begin alike share the keys and values of these tokens\n"
+    "  --dequantize        makes bf16 of quantised weights when they are loaded: what GPUs need; "
+    "the "
+    "CPU\n"
+    "                      computes with them as they are\n"
     "  --random-weights    needs config.json alone: for timing\n"
     "  --bench             also measures what a plain read of memory reaches, to compare with\n"
     "  --check FILE        runs the cases of an expected.json instead, and compares tokens and "
     "logits;\n"
     "                      with --schedule, --chiplets, --workers, --tile-rows, --ranks, "
-    "--rank-limit and\n"
+    "--rank-limit, --dequantize and\n"
     "                      --prefill-rows only\n"
     "  --trace FILE        writes the last step's timeline, .svg or .json for Perfetto; needs "
     "-DFLEET_TRACE\n"
@@ -212,6 +216,7 @@ static const option known[] = {
     {"--chat", OPTION_FLAG, offsetof(options, chat), 0},
     {"--no-thinking", OPTION_FLAG, offsetof(options, no_thinking), 0},
     {"--ignore-eos", OPTION_FLAG, offsetof(options, ignore_eos), 0},
+    {"--dequantize", OPTION_FLAG, offsetof(options, dequantize), 1},
     {"--random-weights", OPTION_FLAG, offsetof(options, random_weights), 0},
     {"--bench", OPTION_FLAG, offsetof(options, bench), 0},
     {"--help", OPTION_FLAG, offsetof(options, help), 1},
@@ -891,6 +896,9 @@ static int open_model(program *a, qwen3_config *config)
                     a->checkpoint.rounded);
     }
     fputs(config->warnings, stderr);
+    if (a->o.dequantize && !config->quantization.codes)
+        return stop(RUN_REFUSED, "--dequantize: config.json has no quantization_config");
+    config->dequantized = (int)a->o.dequantize;
 #if HAS_RANKS
     config->rank = a->ranks.peers.rank, config->ranks = a->ranks.peers.ranks;
 #endif

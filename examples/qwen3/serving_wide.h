@@ -132,7 +132,7 @@ static fleet_status wide_begin_again(const model *m, const decoder *d, uint32_t 
 
 static fleet_graph *served_wide_graph(const model *m, const decoder *d, task_args *tasks)
 {
-    const layout head = layout_of(m, m->head_columns, d->hidden);
+    const layout head = layout_of(m, bf16_format(), m->head_columns, d->hidden);
     task_args *task;
     chain c;
     memset(&c, 0, sizeof c);

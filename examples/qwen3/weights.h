@@ -18,6 +18,7 @@ typedef struct model_layer {
 
 typedef struct model {
     qwen3_config config;
+    weight_format format;     /* of the layers' matrices, but for the router */
     uint32_t rank, ranks;     /* config has this rank's heads and KV heads */
     uint32_t ffn, expert_ffn; /* of this rank, padded (model_share) */
     uint32_t first_expert, own_experts;
@@ -66,22 +67,47 @@ static uint32_t expert_panel_tiles(const model *m, uint32_t n)
 }
 
 /* Of a layer; and of a matrix whose tiles are taken one by one, such as an expert. */
-static layout layout_of(const model *m, uint32_t n, uint32_t k)
+static layout layout_of(const model *m, weight_format format, uint32_t n, uint32_t k)
 {
     layout l;
-    l.n = n, l.k = k;
+    l.format = format, l.n = n, l.k = k;
     l.panel_tiles = l.last_panel_tiles = panel_tiles_of(m, n);
     l.inner_k = m->large_m ? WGMMA_K : STAGE_K;
     if (m->large_m) l.last_panel_tiles = ceil_div(n, TILE_N) - (panels_of(&l) - 1) * l.panel_tiles;
     return l;
 }
-static layout single_layout_of(uint32_t n, uint32_t k)
+static layout single_layout_of(weight_format format, uint32_t n, uint32_t k)
 {
     layout l;
-    l.n = n, l.k = k;
+    l.format = format, l.n = n, l.k = k;
     l.panel_tiles = l.last_panel_tiles = 1, l.inner_k = STAGE_K;
     return l;
 }
+
+#if HAS_PACKED_CODES
+/* The same of codes: none is NaN, and all of a matrix's have one scale. */
+static void fill_codes(unsigned char *to, const layout *as, uint32_t count, uint64_t seed)
+{
+    const uint64_t each = bytes_of(as), bytes = each * count;
+    const uint32_t k = padded(as->k, K_ALIGN), panels = panels_of(as), codes = as->format.codes;
+    const float largest = codes == WEIGHTS_FP8 ? 4 : codes == WEIGHTS_INT8 ? 128 : 8;
+    for (uint64_t i = 0; i < bytes; i++) {
+        const uint64_t x = (i + seed) * 0x9e3779b97f4a7c15u,
+                       y = (x ^ x >> 32) * 0xd6e8feb86659fd93u;
+        to[i] = (unsigned char)(y >> 56);
+        if (codes == WEIGHTS_FP8) to[i] = (unsigned char)((to[i] & 0xbfu) | 0x20u);
+    }
+    for (uint32_t n = 0; n < count * panels; n++) {
+        const uint32_t last = n % panels + 1 == panels,
+                       tiles = last ? as->last_panel_tiles : as->panel_tiles;
+        unsigned char *panel = to + n / panels * each + (uint64_t)(n % panels) * panel_bytes_of(as);
+        for (uint32_t c = 0; c < tiles * TILE_N; c++)
+            for (uint32_t g = 0; g < coded_groups(&as->format, k); g++)
+                coded_put_scale(panel, &as->format, tiles, c, k, g,
+                                1.7f / sqrtf((float)as->k) / largest, 0);
+    }
+}
+#endif
 
 /* A packed matrix, or `count` of them; random without a checkpoint. */
 static const bf16 *matrix(model *m, const char *what, const matrix_source *s, const layout *as,
@@ -90,6 +116,12 @@ static const bf16 *matrix(model *m, const char *what, const matrix_source *s, co
     const uint64_t each = bytes_of(as) / 2, words = each * count;
     bf16 *to = (bf16 *)memory_get(&m->memory, what, words * 2);
     if (!to) return NULL;
+#if HAS_PACKED_CODES
+    if (!s && as->format.codes) {
+        fill_codes((unsigned char *)to, as, count, m->memory.bytes);
+        return to;
+    }
+#endif
     if (!s) {
         fleet_kernel_desc desc = fleet_kernel_desc_default();
         uint64_t number = words, seed = m->memory.bytes;
@@ -133,7 +165,7 @@ static const bf16 *experts(model *m, const qwen3_layer_weights *w, uint32_t ups,
                            uint32_t k)
 {
     const uint32_t count = m->own_experts;
-    const layout as = single_layout_of(n, k);
+    const layout as = single_layout_of(m->format, n, k);
     matrix_source *s;
     const bf16 *to;
     if (!w) return matrix(m, "experts", NULL, &as, count);
@@ -154,9 +186,10 @@ static const bf16 *experts(model *m, const qwen3_layer_weights *w, uint32_t ups,
 }
 
 /* s: without parts, random weights. */
-static const bf16 *stacked(model *m, const char *what, matrix_source s, uint32_t n, uint32_t k)
+static const bf16 *stacked(model *m, const char *what, matrix_source s, weight_format format,
+                           uint32_t n, uint32_t k)
 {
-    const layout as = layout_of(m, n, k);
+    const layout as = layout_of(m, format, n, k);
     const uint64_t before = m->memory.bytes;
     const bf16 *to = matrix(m, what, s.parts ? &s : NULL, &as, 1);
     m->step_bytes += m->memory.bytes - before;
@@ -231,6 +264,23 @@ static int shape_refused(const qwen3_config *c, char *error)
     return 0;
 }
 
+/* What the layers' weights are packed as: as the checkpoint has them, or bf16. Nonzero: the error says why not. */
+static int format_refused(model *m)
+{
+    static const char *const names[] = {"bf16", "FP8", "INT8", "INT4"};
+    static const uint32_t formats[] = {WEIGHTS_BF16, WEIGHTS_FP8, WEIGHTS_INT8, WEIGHTS_INT4};
+    const qwen3_quantization *q = &m->config.quantization;
+    m->format = bf16_format();
+    if (!q->codes || m->config.dequantized) return 0;
+    m->format.codes = formats[q->codes], m->format.group = q->group;
+    if (HAS_PACKED_CODES) return 0;
+    snprintf(m->error, ERROR_BYTES,
+             "config.json: quantization_config: only the CPU computes with %s weights so far; "
+             "--dequantize makes bf16 of them when they are loaded",
+             names[q->codes]);
+    return 1;
+}
+
 /* The part of model_load that needs no device memory. */
 static int model_begin(model *m, const qwen3_config *config, fleet_schedule schedule,
                        uint32_t sequences)
@@ -246,7 +296,7 @@ static int model_begin(model *m, const qwen3_config *config, fleet_schedule sche
     if (schedule == FLEET_SCHEDULE_STATIC) device_has_wgmma(m, has);
     m->large_m = has[0] && !c->experts && sequences > SMALL_M_ROWS;
     m->has_prefill = has[1] && prefill_suits(c->experts, c->hidden, q, m->ffn);
-    if (!m->error[0]) m->refused = (uint32_t)shape_refused(c, m->error);
+    if (!m->error[0]) m->refused = (uint32_t)(shape_refused(c, m->error) || format_refused(m));
     return m->error[0] != 0;
 }
 
@@ -289,24 +339,24 @@ static int model_fill(model *m, const qwen3_checkpoint *from,
         l->k_norm = vector(m, w ? &w->k_norm : NULL, c->head_dim);
         s = source_of(w ? &w->q : NULL, w ? &w->k : NULL, w ? &w->v : NULL, 0);
         for (uint32_t p = 0; p < s.parts; p++) take_rows(&s.part[p], m->rank, p ? kv : q);
-        l->qkv = stacked(m, "q, k, v", s, q + 2 * kv, c->hidden);
+        l->qkv = stacked(m, "q, k, v", s, m->format, q + 2 * kv, c->hidden);
         s = source_of(w ? &w->o : NULL, NULL, NULL, 0);
         take_columns(&s.part[0], m->rank, q);
-        l->o = stacked(m, "o", s, c->hidden, q);
+        l->o = stacked(m, "o", s, m->format, c->hidden, q);
         if (l->sparse) {
             const uint64_t before = m->memory.bytes;
             s = source_of(w ? &w->router : NULL, NULL, NULL, 0);
-            l->router = stacked(m, "router", s, c->experts, c->hidden);
+            l->router = stacked(m, "router", s, bf16_format(), c->experts, c->hidden);
             l->expert_up = experts(m, w, 1, 2 * m->expert_ffn, c->hidden);
             l->expert_down = experts(m, w, 0, c->hidden, m->expert_ffn);
             m->step_bytes += (m->memory.bytes - before) / c->experts * c->experts_per_token;
         } else {
             s = source_of(w ? &w->gate : NULL, w ? &w->up : NULL, NULL, 1);
             for (uint32_t p = 0; p < s.parts; p++) take_rows(&s.part[p], m->rank, m->ffn);
-            l->gate_up = stacked(m, "gate, up", s, 2 * m->ffn, c->hidden);
+            l->gate_up = stacked(m, "gate, up", s, m->format, 2 * m->ffn, c->hidden);
             s = source_of(w ? &w->down : NULL, NULL, NULL, 0);
             take_columns(&s.part[0], m->rank, m->ffn);
-            l->down = stacked(m, "down", s, c->hidden, m->ffn);
+            l->down = stacked(m, "down", s, m->format, c->hidden, m->ffn);
         }
         if (progress) progress(i + 1, c->layers + 1);
     }
@@ -314,9 +364,9 @@ static int model_fill(model *m, const qwen3_checkpoint *from,
         matrix_source s = source_of(from ? &from->head : NULL, NULL, NULL, 0);
         m->norm = vector(m, from ? &from->norm : NULL, c->hidden);
         take_rows(&s.part[0], m->rank, m->head_tokens);
-        m->head = stacked(m, "lm_head", s, m->head_columns, c->hidden);
+        m->head = stacked(m, "lm_head", s, bf16_format(), m->head_columns, c->hidden);
         if (!from) {
-            const layout as = single_layout_of(c->vocab, c->hidden);
+            const layout as = single_layout_of(bf16_format(), c->vocab, c->hidden);
             m->embedding = matrix(m, "embeddings", NULL, &as, 1);
         } else {
             m->embedding = embedding(m, &from->embed);

@@ -62,6 +62,7 @@ FLEET_DEVICE operand step_operand(const task_args *task, uint32_t rows)
     in.x = task->x, in.low = task->x_low, in.list = NULL, in.wanted = NULL, in.first = 0;
     in.k = task->shape.k, in.rows = rows,
     in.panel_tiles = MAX_PANEL_TILES > 1 ? task->shape.tile_n / TILE_N : 1;
+    operand_format(&in, task);
     return in;
 }
 

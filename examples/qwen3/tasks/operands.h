@@ -15,7 +15,20 @@ typedef struct operand {
     uint32_t low; /* offset of the low bf16 term from the high one; 0: there is one term */
     uint32_t rows;
     uint32_t panel_tiles; /* tiles of the panel */
+#if HAS_PACKED_CODES
+    weight_format format;
+#endif
 } operand;
+
+/* Says what the weights of the task's products are. */
+FLEET_DEVICE void operand_format(operand *in, const task_args *task)
+{
+#if HAS_PACKED_CODES
+    in->format = task->format;
+#else
+    FLEET_UNUSED(in), FLEET_UNUSED(task);
+#endif
+}
 
 FLEET_DEVICE uint32_t row_of(const operand *in, uint32_t i)
 {
