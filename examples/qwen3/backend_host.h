@@ -254,6 +254,33 @@ SPECIALIZED floats scaled_sum(const tile_block *w, const uint32_t group, const u
     memcpy(&all, before, sizeof all);
     return all + sum * scale;
 }
+/* Adds the products of the k's of a word of each column to the sums, k after k. */
+SPECIALIZED void multiply_words(const tile_block *w, const row_block *b, const char *from,
+                                const size_t at, const floats *zero, const uint32_t codes,
+                                const uint32_t rows, const uint32_t vectors,
+                                floats sum[ROW_BLOCK][MAX_PANEL_TILES * TILE_VECTORS])
+{
+    const uint32_t each = 32 / code_bits(codes);
+    words word[MAX_PANEL_TILES * TILE_VECTORS];
+    UNROLLED
+    for (uint32_t v = 0; v < vectors; v++)
+        memcpy(&word[v], from + v / TILE_VECTORS * w->tile_step + v % TILE_VECTORS * LANES * 4,
+               sizeof word[v]);
+    UNROLLED
+    for (uint32_t o = 0; o < each; o++) {
+        floats weight[MAX_PANEL_TILES * TILE_VECTORS];
+        UNROLLED
+        for (uint32_t v = 0; v < vectors; v++) {
+            weight[v] = floats_of_codes(word[v], codes, o);
+            if (codes == WEIGHTS_INT4) weight[v] -= zero[v];
+        }
+        UNROLLED
+        for (uint32_t n = 0; n < rows * vectors; n++) {
+            const uint32_t r = n / vectors, v = n % vectors;
+            sum[r][v] += b->x[r][at + o] * weight[v];
+        }
+    }
+}
 /* Adds the products of k's and their weights to the sums, k after k. A group of weights with a common scale has a sum of
    its own. */
 SPECIALIZED void multiply_rows(const tile_block *w, const row_block *b, const uint32_t codes,
@@ -288,29 +315,15 @@ SPECIALIZED void multiply_rows(const tile_block *w, const row_block *b, const ui
                 const char *from = block + k * TILE_N * code_bits(codes) / 8;
                 if (w->prefetched)
                     prefetch_weights(from + w->prefetched, w->tile_step, codes, tiles);
-                UNROLLED
-                for (uint32_t j = 0; j < VECTOR; j += each) {
-                    words word[MAX_PANEL_TILES * TILE_VECTORS];
+                if (is_scaled) {
+                    for (uint32_t j = 0; j < VECTOR; j += each)
+                        multiply_words(w, b, from + j * TILE_N * 4 / each, at + j, zero, codes,
+                                       rows, vectors, sum);
+                } else {
                     UNROLLED
-                    for (uint32_t v = 0; v < vectors; v++)
-                        memcpy(&word[v],
-                               from + j / each * TILE_N * 4 + v / TILE_VECTORS * w->tile_step +
-                                   v % TILE_VECTORS * LANES * 4,
-                               sizeof word[v]);
-                    UNROLLED
-                    for (uint32_t o = 0; o < each; o++) {
-                        floats weight[MAX_PANEL_TILES * TILE_VECTORS];
-                        UNROLLED
-                        for (uint32_t v = 0; v < vectors; v++) {
-                            weight[v] = floats_of_codes(word[v], codes, o);
-                            if (codes == WEIGHTS_INT4) weight[v] -= zero[v];
-                        }
-                        UNROLLED
-                        for (uint32_t n = 0; n < rows * vectors; n++) {
-                            const uint32_t r = n / vectors, v = n % vectors;
-                            sum[r][v] += b->x[r][at + j + o] * weight[v];
-                        }
-                    }
+                    for (uint32_t j = 0; j < VECTOR; j += each)
+                        multiply_words(w, b, from + j * TILE_N * 4 / each, at + j, zero, codes,
+                                       rows, vectors, sum);
                 }
             }
         }
@@ -331,7 +344,9 @@ SPECIALIZED void multiply_rows(const tile_block *w, const row_block *b, const ui
 SPECIALIZED void multiply_tiles(const tile_block *all, row_block *b, uint32_t tiles,
                                 const uint32_t codes, const uint32_t rows)
 {
-    const uint32_t most = SUM_TILES / rows < MAX_PANEL_TILES ? SUM_TILES / rows : MAX_PANEL_TILES;
+    const uint32_t room = SUM_TILES / rows < MAX_PANEL_TILES ? SUM_TILES / rows : MAX_PANEL_TILES;
+    /* Many rows have chains enough, and share the unpacking of a tile's codes. */
+    const uint32_t most = codes != WEIGHTS_BF16 && rows > 1 ? 1 : room;
     tile_block w = *all;
     for (uint32_t t = 0, n; t < tiles; t += n) {
         w.weights = all->weights + t * w.tile_step;

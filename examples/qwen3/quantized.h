@@ -8,6 +8,10 @@
        compressed-tensors    pack-quantized, 4 or 8 bits: weight_packed I32 [rows, columns / 8 or / 4], weight_shape;
                              weight_scale [rows, groups], a group being 32, 64, 128 or 256 columns or a whole row;
                              weight_zero_point I32 [rows / 8, groups] of 4 bits unless symmetric
+       awq                   4 bits: qweight I32 [columns, rows / 8], qzeros I32 [groups, rows / 8], scales [groups, rows];
+                             number i of a word is row 0, 2, 4, 6, 1, 3, 5 or 7 of eight
+       gptq                  4 bits: qweight I32 [columns / 8, rows], qzeros I32 [groups, rows / 8], of which each is a zero
+                             point less 1, scales [groups, rows], g_idx I32 [columns], which must be in order
 
    Scales are BF16, F16 or F32. Each is read when the checkpoint is opened, and refused unless it is above 0 and so small
    that its largest weight is finite. A code that is NaN is refused when it is converted.
@@ -81,6 +85,60 @@ static inline int qwen3_config_group(qwen3_quantization *q, const qwen3_source *
     q->group = group < 0 ? 0 : (uint32_t)group;
     q->group_rows = 1;
     return 0;
+}
+
+/* AWQ's and GPTQ's configurations: numbers of bits and columns of a group. What calibrated them changes nothing. */
+static inline int qwen3_config_awq(qwen3_quantization *q, const qwen3_source *s, json_t *o)
+{
+    static const qwen3_fixed_field fields[] = {
+        {"backend", NULL},          {"bits", "4"},
+        {"do_fuse", "false"},       {"exllama_config", NULL},
+        {"fuse_max_seq_len", NULL}, {"group_size", NULL},
+        {"modules_to_fuse", NULL},  {"modules_to_not_convert", NULL},
+        {"quant_method", NULL},     {"version", "\"gemm\""},
+        {"zero_point", "true"},
+    };
+    const qwen3_value group = qwen3_field(o, "group_size");
+    if (qwen3_fields_only(s, o, fields, QWEN3_COUNT_OF(fields))) return -1;
+    q->codes = QWEN3_INT4, q->packing = QWEN3_AWQ, q->has_zeros = 1;
+    return qwen3_config_group(q, s, &group);
+}
+static inline int qwen3_config_gptq(qwen3_quantization *q, const qwen3_source *s, json_t *o)
+{
+    static const qwen3_fixed_field fields[] = {
+        {"backend", NULL},
+        {"batch_size", NULL},
+        {"bits", "4"},
+        {"block_name_to_quantize", NULL},
+        {"checkpoint_format", "\"gptq\""},
+        {"damp_percent", NULL},
+        {"dataset", NULL},
+        {"desc_act", "false"},
+        {"dynamic", "null"},
+        {"exllama_config", NULL},
+        {"group_size", NULL},
+        {"lm_head", "false"},
+        {"max_input_length", NULL},
+        {"meta", NULL},
+        {"model_file_base_name", NULL},
+        {"model_name_or_path", NULL},
+        {"model_seqlen", NULL},
+        {"module_name_preceding_first_block", NULL},
+        {"modules_in_block_to_quantize", "null"},
+        {"pack_dtype", "\"int32\""},
+        {"pad_token_id", NULL},
+        {"quant_method", NULL},
+        {"static_groups", NULL},
+        {"sym", NULL},
+        {"tokenizer", NULL},
+        {"true_sequential", NULL},
+        {"use_cuda_fp16", NULL},
+        {"use_exllama", NULL},
+    };
+    const qwen3_value group = qwen3_field(o, "group_size");
+    if (qwen3_fields_only(s, o, fields, QWEN3_COUNT_OF(fields))) return -1;
+    q->codes = QWEN3_INT4, q->packing = QWEN3_GPTQ, q->has_zeros = 1;
+    return qwen3_config_group(q, s, &group);
 }
 
 /* The scheme of the weights of the only group of layers that there is. */
@@ -175,11 +233,14 @@ static inline int qwen3_config_quantization(qwen3_config *c, const qwen3_source 
     method = qwen3_field(v.json, "quant_method");
     if (qwen3_text(&within, &method, &text)) return -1;
     if (!strcmp(text, "fp8")) return qwen3_config_fp8(&c->quantization, &within, v.json);
+    if (!strcmp(text, "awq")) return qwen3_config_awq(&c->quantization, &within, v.json);
+    if (!strcmp(text, "gptq")) return qwen3_config_gptq(&c->quantization, &within, v.json);
     if (!strcmp(text, "compressed-tensors"))
         return qwen3_config_compressed(&c->quantization, within, v.json);
-    return qwen3_fail(
-        &within,
-        "quant_method: \"%s\" is not supported, expected \"fp8\" or \"compressed-tensors\"", text);
+    return qwen3_fail(&within,
+                      "quant_method: \"%s\" is not supported, expected \"fp8\", "
+                      "\"compressed-tensors\", \"awq\" or \"gptq\"",
+                      text);
 }
 
 /* ---- qwen3: codes, scales and zero points ---------------------------------------------------------- */
@@ -218,22 +279,39 @@ static inline int qwen3_integer_of(uint32_t word, uint32_t i, uint32_t bits)
     return (int)(word >> bits * i & ((1u << bits) - 1)) - (int)(1u << (bits - 1));
 }
 
+/* Where row r of eight is in a word of AWQ. */
+static inline uint32_t qwen3_awq_place(uint32_t r)
+{
+    return r % 2 * 4 + r / 2;
+}
+
+static inline int qwen3_packed_code(const qwen3_tensor *t, uint32_t row, uint32_t column)
+{
+    const uint32_t bits = qwen3_bits_of(&t->quantization), each = 32 / bits;
+    const uint64_t words = t->columns / each + (t->columns % each != 0);
+    switch (t->quantization.packing) {
+    case QWEN3_AWQ:
+        return qwen3_integer_of(qwen3_word(t->data, (uint64_t)column * (t->rows / 8) + row / 8),
+                                qwen3_awq_place(row % 8), 4);
+    case QWEN3_GPTQ:
+        return qwen3_integer_of(qwen3_word(t->data, (uint64_t)(column / 8) * t->rows + row),
+                                column % 8, 4);
+    default:
+        return qwen3_integer_of(qwen3_word(t->data, row * words + column / each), column % each,
+                                bits);
+    }
+}
+
 static inline int qwen3_tensor_codes(const qwen3_tensor *t, uint32_t row, uint32_t first,
                                      uint32_t count, uint8_t *codes, char *error, size_t error_size)
 {
-    const uint32_t bits = qwen3_bits_of(&t->quantization), each = 32 / bits;
-    const uint32_t words = t->columns / each + (t->columns % each != 0);
     qwen3_source s = qwen3_source_of(t->file, error, error_size);
     uint32_t i;
     s.within = t->name;
     if (t->quantization.packing == QWEN3_BYTES)
         memcpy(codes, t->data + (uint64_t)row * t->columns + first, count);
     else
-        for (i = 0; i < count; i++) {
-            const uint32_t column = first + i;
-            codes[i] = (uint8_t)qwen3_integer_of(
-                qwen3_word(t->data, (uint64_t)row * words + column / each), column % each, bits);
-        }
+        for (i = 0; i < count; i++) codes[i] = (uint8_t)qwen3_packed_code(t, row, first + i);
     for (i = 0; t->quantization.codes == QWEN3_FP8 && i < count; i++)
         if ((codes[i] & 0x7f) == 0x7f)
             return qwen3_fail(&s, "element [%u, %u] is NaN", row, first + i);
@@ -251,21 +329,32 @@ static inline float qwen3_scale(const qwen3_tensor *t, uint64_t i)
     memcpy(&scale, &bits, sizeof scale);
     return scale;
 }
+/* AWQ and GPTQ have [groups, rows]. */
+static inline int qwen3_is_transposed(const qwen3_quantization *q)
+{
+    return q->packing == QWEN3_AWQ || q->packing == QWEN3_GPTQ;
+}
 static inline float qwen3_tensor_scale(const qwen3_tensor *t, uint32_t row, uint32_t column)
 {
     const qwen3_quantization *q = &t->quantization;
-    return qwen3_scale(t, (uint64_t)(row / q->group_rows) * qwen3_groups_of(q, t->columns) +
-                              (q->group ? column / q->group : 0));
+    const uint64_t group = q->group ? column / q->group : 0;
+    if (qwen3_is_transposed(q)) return qwen3_scale(t, group * t->rows + row);
+    return qwen3_scale(t, (uint64_t)(row / q->group_rows) * qwen3_groups_of(q, t->columns) + group);
 }
 
 static inline int qwen3_tensor_zero(const qwen3_tensor *t, uint32_t row, uint32_t column)
 {
     const qwen3_quantization *q = &t->quantization;
+    const uint64_t group = q->group ? column / q->group : 0;
+    uint32_t word, place = row % 8;
     if (!t->zeros) return 0;
-    return qwen3_integer_of(
-        qwen3_word(t->zeros, (uint64_t)(row / 8) * qwen3_groups_of(q, t->columns) +
-                                 (q->group ? column / q->group : 0)),
-        row % 8, 4);
+    if (!qwen3_is_transposed(q)) {
+        word = qwen3_word(t->zeros, (uint64_t)(row / 8) * qwen3_groups_of(q, t->columns) + group);
+        return qwen3_integer_of(word, place, 4);
+    }
+    word = qwen3_word(t->zeros, group * (t->rows / 8) + row / 8);
+    if (q->packing == QWEN3_AWQ) place = qwen3_awq_place(place);
+    return qwen3_integer_of(word, place, 4) + (q->packing == QWEN3_GPTQ);
 }
 
 /* e4m3 to float, exactly: a sign, four bits of exponent, three of fraction. NaN is not handled. */
@@ -314,7 +403,7 @@ static inline int qwen3_dequantize(const qwen3_source *s, const qwen3_tensor *t,
 /* The largest weight of a code, with the farthest zero point. */
 static inline float qwen3_largest_code(const qwen3_quantization *q)
 {
-    return q->codes == QWEN3_FP8 ? 448 : q->codes == QWEN3_INT8 ? 128 : 15;
+    return q->codes == QWEN3_FP8 ? 448 : q->codes == QWEN3_INT8 ? 128 : 16;
 }
 
 static inline int qwen3_check_scales(qwen3_checkpoint *c, const qwen3_tensor *t,
@@ -362,39 +451,91 @@ static inline int qwen3_take_shape(qwen3_checkpoint *c, const char *name, uint32
                       qwen3_shape_text(texts[1], expected, 2));
 }
 
+/* Takes "model.layers.LAYER.PART.END". */
+static inline int qwen3_take_part(qwen3_checkpoint *c, uint32_t layer, qwen3_tensor *out,
+                                  const char *part, const char *end, uint32_t rows,
+                                  uint32_t columns, const char *type)
+{
+    char name[128];
+    snprintf(name, sizeof name, "model.layers.%u.%s.%s", layer, part, end);
+    return qwen3_take_typed(c, out, name, rows, columns, type);
+}
+
+/* fp8 and compressed-tensors. */
+static inline int qwen3_take_by_rows(qwen3_checkpoint *c, uint32_t layer, qwen3_tensor *out,
+                                     qwen3_tensor *scales, qwen3_tensor *zeros, const char *part,
+                                     uint32_t rows, uint32_t columns)
+{
+    const qwen3_quantization *q = &c->config.quantization;
+    const uint32_t each = 32 / qwen3_bits_of(q), groups = qwen3_groups_of(q, columns);
+    char name[128];
+    if (q->codes == QWEN3_FP8)
+        return qwen3_take_part(c, layer, out, part, "weight", rows, columns, "F8_E4M3") ||
+               qwen3_take_part(c, layer, scales, part, "weight_scale_inv",
+                               rows / q->group_rows + (rows % q->group_rows != 0), groups, NULL);
+    snprintf(name, sizeof name, "model.layers.%u.%s.weight_shape", layer, part);
+    return qwen3_take_part(c, layer, out, part, "weight_packed", rows,
+                           columns / each + (columns % each != 0), "I32") ||
+           qwen3_take_part(c, layer, scales, part, "weight_scale", rows, groups, NULL) ||
+           (q->has_zeros && qwen3_take_part(c, layer, zeros, part, "weight_zero_point",
+                                            rows / 8 + (rows % 8 != 0), groups, "I32")) ||
+           qwen3_take_shape(c, name, rows, columns);
+}
+
+/* The group of each column, which must be in order. */
+static inline int qwen3_take_order(qwen3_checkpoint *c, uint32_t layer, const char *part,
+                                   uint32_t columns)
+{
+    const uint32_t group = c->config.quantization.group;
+    qwen3_source s = qwen3_source_of("", c->error, sizeof c->error);
+    qwen3_tensor t;
+    uint32_t i;
+    if (qwen3_take_part(c, layer, &t, part, "g_idx", 0, columns, "I32")) return -1;
+    s.file = t.file, s.within = t.name;
+    for (i = 0; i < columns; i++)
+        if (qwen3_word(t.data, i) != (group ? i / group : 0))
+            return qwen3_fail(&s, "element %u is %u, expected %u: columns must be in order", i,
+                              qwen3_word(t.data, i), group ? i / group : 0);
+    return 0;
+}
+
+/* awq and gptq. */
+static inline int qwen3_take_by_columns(qwen3_checkpoint *c, uint32_t layer, qwen3_tensor *out,
+                                        qwen3_tensor *scales, qwen3_tensor *zeros, const char *part,
+                                        uint32_t rows, uint32_t columns)
+{
+    const qwen3_quantization *q = &c->config.quantization;
+    const uint32_t groups = qwen3_groups_of(q, columns), is_awq = q->packing == QWEN3_AWQ;
+    qwen3_source s = qwen3_source_of("config.json", c->error, sizeof c->error);
+    if (rows % 8 || columns % 8) {
+        s.within = "quantization_config";
+        return qwen3_fail(&s, "layer %u's %s has %u rows of %u, expected multiples of 8", layer,
+                          part, rows, columns);
+    }
+    return qwen3_take_part(c, layer, out, part, "qweight", is_awq ? columns : columns / 8,
+                           is_awq ? rows / 8 : rows, "I32") ||
+           qwen3_take_part(c, layer, zeros, part, "qzeros", groups, rows / 8, "I32") ||
+           qwen3_take_part(c, layer, scales, part, "scales", groups, rows, NULL) ||
+           (!is_awq && qwen3_take_order(c, layer, part, columns));
+}
+
 static inline int qwen3_take_quantized(qwen3_checkpoint *c, uint32_t layer, qwen3_tensor *out,
                                        const char *part, uint32_t rows, uint32_t columns)
 {
     const qwen3_quantization *q = &c->config.quantization;
-    const uint32_t each = 32 / qwen3_bits_of(q), groups = qwen3_groups_of(q, columns),
-                   packed = q->packing == QWEN3_COMPRESSED;
-    const char *end = packed ? "_packed" : "";
     qwen3_source s = qwen3_source_of("config.json", c->error, sizeof c->error);
     qwen3_tensor scales, zeros;
-    char name[128];
     memset(&zeros, 0, sizeof zeros);
     if (q->codes != QWEN3_FP8 && q->group && columns % q->group != 0) {
         s.within = "quantization_config";
         return qwen3_fail(&s, "group_size: %u does not divide the %u columns of layer %u's %s",
                           q->group, columns, layer, part);
     }
-    snprintf(name, sizeof name, "model.layers.%u.%s.weight%s", layer, part, end);
-    if (qwen3_take_typed(c, out, name, rows,
-                         packed ? columns / each + (columns % each != 0) : columns,
-                         packed ? "I32" : "F8_E4M3"))
+    if (qwen3_is_transposed(q)
+            ? qwen3_take_by_columns(c, layer, out, &scales, &zeros, part, rows, columns)
+            : qwen3_take_by_rows(c, layer, out, &scales, &zeros, part, rows, columns))
         return -1;
-    snprintf(name, sizeof name, "model.layers.%u.%s.weight_scale%s", layer, part,
-             q->codes == QWEN3_FP8 ? "_inv" : "");
-    if (qwen3_take_typed(c, &scales, name, rows / q->group_rows + (rows % q->group_rows != 0),
-                         groups, NULL))
-        return -1;
-    if (q->has_zeros) {
-        snprintf(name, sizeof name, "model.layers.%u.%s.weight_zero_point", layer, part);
-        if (qwen3_take_typed(c, &zeros, name, rows / 8 + (rows % 8 != 0), groups, "I32")) return -1;
-    }
-    snprintf(name, sizeof name, "model.layers.%u.%s.weight_shape", layer, part);
-    if (packed && qwen3_take_shape(c, name, rows, columns)) return -1;
-    out->columns = columns;
+    out->rows = rows, out->columns = columns;
     out->quantization = *q;
     out->scales = scales.data, out->scale_dtype = scales.dtype;
     out->zeros = zeros.data;

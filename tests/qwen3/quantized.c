@@ -109,7 +109,7 @@ static double value_of_e4m3(unsigned code)
 }
 static unsigned nibble(const unsigned char *bytes, size_t i)
 {
-    return bytes[i / 2] >> (i % 2 * 4) & 15u;
+    return (unsigned)bytes[i / 2] >> (i % 2 * 4) & 15u;
 }
 
 /* A weight by the codes of the file. `module`: the name without ".weight". */
@@ -490,7 +490,7 @@ static void files_are_refused(test_run *t)
         {"int8", NULL, FIRST "_scale", "\x80\x7f", FIRST "_scale: element [0, 0] is inf"},
         {"int8", NULL, FIRST "_scale", "\x80\xbf", FIRST "_scale: element [0, 0] is -1, expected"},
         {"int4", NULL, FIRST "_scale", "\x00\x00", FIRST "_scale: element [0, 0] is 0, expected"},
-        {"int4", NULL, FIRST "_scale", "\x00\x7f", "expected a scale above 0, at most 2.25969e+37"},
+        {"int4", NULL, FIRST "_scale", "\x00\x7f", "expected a scale above 0, at most 2.11846e+37"},
         {"fp8", TENSORS, Q "weight_scale_inv", Q "weight_scale_ins", FIRST "_scale_inv: missing"},
         {"int8", TENSORS, Q "weight_scale", Q "weight_scal_", FIRST "_scale: missing"},
         /* codes */
@@ -568,12 +568,223 @@ static void files_are_refused(test_run *t)
     }
 }
 
+/* ---- AWQ's and GPTQ's packing ---- */
+
+/* A file that is written: its header, and the data so far. */
+typedef struct new_file {
+    json_t *header;
+    unsigned char *data;
+    size_t used;
+} new_file;
+static unsigned char *new_tensor(new_file *n, const char *name, const char *dtype, json_t *shape,
+                                 size_t bytes)
+{
+    unsigned char *at = n->data + n->used;
+    json_object_set_new(n->header, name,
+                        json_pack("{s:s,s:o,s:[I,I]}", "dtype", dtype, "shape", shape,
+                                  "data_offsets", (json_int_t)n->used,
+                                  (json_int_t)(n->used + bytes)));
+    memset(at, 0, bytes);
+    n->used += bytes;
+    return at;
+}
+static unsigned char *new_matrix(new_file *n, const char *module_name, const char *end,
+                                 const char *dtype, uint32_t rows, uint32_t columns, uint32_t bytes)
+{
+    char name[240];
+    snprintf(name, sizeof name, "%s.%s", module_name, end);
+    return new_tensor(n, name, dtype, json_pack("[i,i]", (int)rows, (int)columns),
+                      (size_t)rows * columns * bytes);
+}
+static void set_nibble(unsigned char *words, size_t word, uint32_t place, unsigned value)
+{
+    words[word * 4 + place / 2] |= (unsigned char)(value << (place % 2 * 4));
+}
+
+/* The codes, zero points and scales of a module in the other packing. */
+static void repack(new_file *n, const qwen3_checkpoint *c, const char *name, uint32_t rows,
+                   uint32_t columns, int is_gptq)
+{
+    static const uint32_t order[] = {0, 2, 4, 6, 1, 3, 5, 7};
+    const module m = module_named(c, name, columns);
+    unsigned char *to = new_matrix(n, name, "qweight", "I32", is_gptq ? columns / 8 : columns,
+                                   is_gptq ? rows : rows / 8, 4),
+                  *zeros = new_matrix(n, name, "qzeros", "I32", m.groups, rows / 8, 4),
+                  *scales = new_matrix(n, name, "scales", "BF16", m.groups, rows, 2);
+    char indices[240];
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t k = 0; k < columns && is_gptq; k++)
+            set_nibble(to, (size_t)(k / 8) * rows + r, k % 8,
+                       nibble(m.codes, (size_t)r * columns + k));
+    for (uint32_t k = 0; k < columns && !is_gptq; k++)
+        for (uint32_t r = 0; r < rows; r++)
+            set_nibble(to, (size_t)k * (rows / 8) + r / 8, r % 8,
+                       nibble(m.codes, (size_t)(r / 8 * 8 + order[r % 8]) * columns + k));
+    for (uint32_t g = 0; g < m.groups; g++)
+        for (uint32_t r = 0; r < rows; r++) {
+            const uint32_t of = is_gptq ? r : r / 8 * 8 + order[r % 8];
+            const unsigned zero = nibble(m.zeros + ((size_t)(of / 8) * m.groups + g) * 4, of % 8);
+            set_nibble(zeros, (size_t)g * (rows / 8) + r / 8, r % 8, zero - (is_gptq ? 1u : 0));
+            memcpy(scales + ((size_t)g * rows + r) * 2, m.scales + ((size_t)r * m.groups + g) * 2,
+                   2);
+        }
+    if (!is_gptq) return;
+    snprintf(indices, sizeof indices, "%s.g_idx", name);
+    to = new_tensor(n, indices, "I32", json_pack("[i]", (int)columns), (size_t)columns * 4);
+    for (uint32_t k = 0; k < columns; k++) to[4 * k] = (unsigned char)(k / m.group);
+}
+static folder repacked(test_run *t, const char *fixture, const folder *from, int is_gptq)
+{
+    static const char config[] =
+        "\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4, "
+        "\"group_size\": 32, \"zero_point\": true, \"version\": \"gemm\"},";
+    static const char gptq[] = "\"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4, "
+                               "\"group_size\": 32, \"desc_act\": false, \"sym\": false, "
+                               "\"checkpoint_format\": \"gptq\"},";
+    const folder f = new_folder();
+    static char text[10000];
+    qwen3_checkpoint c;
+    const qwen3_header *h;
+    new_file n;
+    char path[700], *header;
+    FILE *file;
+    size_t size;
+    if (qwen3_open(&c, from->path)) {
+        test_fail(t, __FILE__, __LINE__, "%s", c.error);
+        return f;
+    }
+    h = &c.shards[0].header;
+    n.header = json_object(), n.used = 0;
+    n.data = (unsigned char *)malloc(2 * c.shards[0].mapped.size);
+    for (size_t i = 0; i < h->count; i++) {
+        const qwen3_entry *e = &h->entries[i];
+        const size_t bytes = (size_t)(e->end - e->begin);
+        char name[200], *end;
+        snprintf(name, sizeof name, "%s", e->name);
+        end = strstr(name, ".weight_");
+        if (end && strcmp(end, ".weight_packed")) continue;
+        if (end) {
+            *end = 0;
+            repack(&n, &c, name, (uint32_t)e->shape[0], 8 * (uint32_t)e->shape[1], is_gptq);
+        } else {
+            memcpy(new_tensor(&n, name, e->dtype_name,
+                              e->dimensions == 1
+                                  ? json_pack("[i]", (int)e->shape[0])
+                                  : json_pack("[i,i]", (int)e->shape[0], (int)e->shape[1]),
+                              bytes),
+                   c.shards[0].mapped.at + h->data_at + e->begin, bytes);
+        }
+    }
+    header = json_dumps(n.header, JSON_COMPACT);
+    size = strlen(header);
+    file = open_in(&f, "model.safetensors", "wb");
+    for (uint32_t i = 0; i < 8; i++) fputc((int)((uint64_t)size >> 8 * i & 255), file);
+    fwrite(header, 1, size, file);
+    fwrite(n.data, 1, n.used, file);
+    fclose(file);
+    free(header);
+    free(n.data);
+    json_decref(n.header);
+    qwen3_close(&c);
+    snprintf(path, sizeof path, "%s/config.json", fixture);
+    file = fopen(path, "rb");
+    size = file ? fread(text, 1, sizeof text, file) : 0;
+    if (file) fclose(file);
+    file = open_in(&f, "config.json", "wb");
+    fprintf(file, "{%s%.*s", is_gptq ? gptq : config, (int)size - 1, text + 1);
+    fclose(file);
+    return f;
+}
+
+static outcome decoded(test_run *t, const folder *f, int dequantized)
+{
+    static const uint32_t prompt[] = {3, 141, 59, 26};
+    qwen3_checkpoint c;
+    model m;
+    request requests[1];
+    outcome o;
+    memset(&o, 0, sizeof o);
+    if (qwen3_open(&c, f->path)) {
+        test_fail(t, __FILE__, __LINE__, "%s", c.error);
+        return o;
+    }
+    c.config.dequantized = dequantized;
+    if (model_load(&m, &c.config, &c, FLEET_SCHEDULE_AUTO, 1, NULL))
+        test_fail(t, __FILE__, __LINE__, "%s", m.error);
+    memset(requests, 0, sizeof requests);
+    requests[0].prompt = prompt, requests[0].n_prompt = 4;
+    if (!t->failed_here) o = run(&m, setting(0), requests, 1);
+    if (o.error[0]) test_fail(t, __FILE__, __LINE__, "%s", o.error);
+    model_free(&m);
+    qwen3_close(&c);
+    return o;
+}
+
+/* The same codes, zero points and scales in another packing give the same bits. */
+static void other_packings(test_run *t)
+{
+    for (int i = 0; i < (IS_QUICK ? 2 : 4) && !t->failed_here; i++) {
+        const char *fixture = i / 2 ? MOE : DENSE;
+        const folder from = quantized_folder(t, fixture, "int4 --group 32 --zeros"),
+                     f = repacked(t, fixture, &from, i % 2);
+        for (int dequantized = 0; dequantized < 2 && !t->failed_here; dequantized++) {
+            outcome should = decoded(t, &from, dequantized), is = decoded(t, &f, dequantized);
+            if (!t->failed_here)
+                CHECK(!memcmp(is.logits, should.logits, STEPS * 512 * sizeof(float)));
+            outcome_free(&should);
+            outcome_free(&is);
+        }
+        folder_remove(&from);
+        folder_remove(&f);
+    }
+}
+
+/* Bad files of these; as files_are_refused. */
+static void other_packings_are_refused(test_run *t)
+{
+#define QWEIGHT "model.layers.0.self_attn.q_proj.q"
+    static const wrong list[] = {
+        {"awq", CONFIG, "\"bits\": 4", "\"bits\": 8",
+         "quantization_config: bits: 8 is not supported"},
+        {"awq", CONFIG, "\"gemm\"", "\"gemv\"", "version: \"gemv\" is not supported"},
+        {"awq", CONFIG, "\"zero_point\": true", "\"zero_point\": false",
+         "zero_point: false is not"},
+        {"awq", CONFIG, "\"awq\"", "\"gptq\"", "quantization_config: zero_point: not known"},
+        {"awq", CONFIG, "\"group_size\": 32", "\"group_size\": 256",
+         "group_size: 256 does not divide"},
+        {"awq", CONFIG, "\"group_size\": 32", "\"group_size\": -1",
+         "qzeros: shape [4, 16], expected [1"},
+        {"awq", TENSORS, QWEIGHT "zeros", QWEIGHT "zeroX", QWEIGHT "zeros: missing"},
+        {"awq", NULL, Q "scales", "\x00\x80", Q "scales: element [0, 0] is -0"},
+        {"gptq", CONFIG, "\"desc_act\": false", "\"desc_act\": true", "desc_act: true is not"},
+        {"gptq", CONFIG, "\"gptq\"}", "\"gptq_v2\"}",
+         "checkpoint_format: \"gptq_v2\" is not supported"},
+        {"gptq", NULL, Q "g_idx", "\x01\x00", Q "g_idx: element 0 is 1, expected 0: columns must"},
+    };
+    for (uint32_t i = 0; i < sizeof list / sizeof list[0] && !t->failed_here; i++) {
+        const wrong *w = &list[i];
+        const folder from = quantized_folder(t, DENSE, "int4 --group 32 --zeros"),
+                     f = repacked(t, DENSE, &from, !strcmp(w->how, "gptq"));
+        qwen3_checkpoint c;
+        if (w->file)
+            replace_in(t, &f, w->file, w->what, w->with);
+        else
+            patch(t, &f, w->what, 0, w->with, 2);
+        CHECK(qwen3_open(&c, f.path));
+        CHECK_TEXT(c.error, w->error);
+        folder_remove(&from);
+        folder_remove(&f);
+    }
+}
+
 static void list(test_run *t)
 {
     TEST(dense_formats);
     TEST(expert_formats);
     TEST(odd_shapes);
     TEST(files_are_refused);
+    TEST(other_packings);
+    TEST(other_packings_are_refused);
 }
 
 TEST_MAIN(list)
