@@ -506,7 +506,8 @@ cuda_registers_of_ranks() {
     cuda_kernel decode_large_m large_m THREADS -DFLEET_IPC && spills_at_most 0 "$out/decode_large_m.log" 14decode_large_m9
 }
 
-# The server's kernel for long chunks spills some 2,000 bytes, and that of models with experts what the one for their prompts does.
+# The server's kernel for long chunks spills some 2,000 bytes, and that of models with experts what
+# the one for their prompts does.
 cuda_registers_of_server() {
     cuda_kernel serve_wide served_wide PREFILL_THREADS && spills_at_most 2050 "$out/serve_wide.log" 10serve_wide9 &&
         ! grep -E "wgmma.*serialized" "$out/serve_wide.log"

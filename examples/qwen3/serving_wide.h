@@ -3,8 +3,9 @@
    tasks/serve_wide.h has the tasks).
 
        embed -> [ gate -> qkv -> heads -> attend -> o -> add -> gate_up -> down -> add ] x layers
-                                                            \> router -> route -> gather -> expert_up
-                                                                -> expert_down -> combine
+                                                            \> router -> route -> gather
+                                                               -> expert_up -> expert_down
+                                                               -> combine
              -> choose -> lm_head -> draw -> boundary
 
    There are tasks `add` if o or down is divided into parts, and no gate before the first layer. */

@@ -3061,8 +3061,9 @@ static void run_served_head(const fleet_ctx *ctx, void *args)
     if (FLEET_TILE_OF(head_wide_terms)(*ctx, (const task_args *)args)) complain("a tile fails", 0);
 }
 
-/* The head of a server whose model has experts: the workers find the largest logit of each row that chooses a token, of equal
-   ones the first token's, of fewer rows than before, too. Products are exact; low terms decide. */
+/* The head of a server whose model has experts: the workers find the largest logit of each row that
+   chooses a token, of equal ones the first token's, of fewer rows than before, too. Products are
+   exact; low terms decide. */
 static void check_served_head(test_run *t, task_args *o, const float *plain, act_t *x,
                               uint32_t choosing)
 {
@@ -3545,7 +3546,8 @@ static void served_rows_are_those_alone(test_run *t)
     if (!t->failed_here && !is_part() && test_in_turn(2))
         check_preemption(t, most, MANY_SERVED_ROWS, MOST_SERVED_CHUNK, 0, 0);
 }
-/* The same with experts in both layers, in the second one, and in the first one; and a chunk of two tiles beside no other row. */
+/* The same with experts in both layers, in the second one, and in the first one; and a chunk of two
+   tiles beside no other row. */
 static void served_experts_are_those_alone(test_run *t)
 {
     static const uint32_t few[SERVED_JOBS] = {2, 9, 7, 3}, many[SERVED_JOBS] = {130, 150, 140, 20},

@@ -438,8 +438,9 @@ FLEET_DEVICE void prefill_epilogue(const task_args *task, const float *sums, con
     }
 }
 
-/* What is multiplied: a product of a layer, or logits, whose largest ones are kept, or which a server's requests may need. A
-   server's layers are told apart only where activations have two terms (prefill_experts.h). */
+/* What is multiplied: a product of a layer, or logits, whose largest ones are kept, or which a
+   server's requests may need. A server's layers are told apart only where activations have two
+   terms (prefill_experts.h). */
 enum { LAYER_PRODUCT, HEAD_PRODUCT, SERVED_HEAD_PRODUCT, SERVED_LAYER_PRODUCT };
 
 /* Stores the logits of the rows whose sequences draw, or whose logits are kept. */

@@ -234,9 +234,9 @@ FLEET_DEVICE void term_multiply(float *sum, wgmma_desc rows, wgmma_desc columns,
         wgmma_m64n64k32x2(sum, rows, columns);
 }
 
-/* An item of `width` columns. blocks: of TERM_BLOCK rows that a warpgroup has, every other one of the tile's, so that rows are
-   read from LDS once; 0: there is one for both, and each has half of its columns. number: of the item. All but that are
-   constants. */
+/* An item of `width` columns. blocks: of TERM_BLOCK rows that a warpgroup has, every other one of
+   the tile's, so that rows are read from LDS once; 0: there is one for both, and each has half of
+   its columns. number: of the item. All but that are constants. */
 FLEET_DEVICE void term_tile(term_work *w, const term_item *item, uint32_t number,
                             const uint32_t terms, const uint32_t blocks, const uint32_t width,
                             const uint32_t kind)
@@ -512,8 +512,8 @@ typedef struct gather_lds {
 typedef char
     gather_has_room[sizeof(gather_lds) + 2 * 4 * PREFILL_EXPERTS <= PREFILL_STAGES_BYTES ? 1 : -1];
 
-/* Counts all pairs from `first` on, and finds each expert's first place and its next one, `next`, for the worker's rows, which
-   begin with pair `own`. The first worker lists the tiles. */
+/* Counts all pairs from `first` on, and finds each expert's first place and its next one, `next`,
+   for the worker's rows, which begin with pair `own`. The first worker lists the tiles. */
 FLEET_DEVICE void place_experts(const fleet_ctx *ctx, const decoder *d, const prefill_routes *to,
                                 gather_lds *l, uint32_t *next, uint32_t *others, uint32_t first,
                                 uint32_t pairs, uint32_t own, const uint32_t served)
@@ -559,8 +559,9 @@ FLEET_DEVICE void place_experts(const fleet_ctx *ctx, const decoder *d, const pr
     if (prefill_worker(ctx) == 0 && ctx->thread == ctx->threads - 1) *to->tiles = tile;
 }
 
-/* Zeros in what a row has of its last stage, where that is half empty: a server's other rows have left numbers there, perhaps
-   infinite ones. By a warp, for all places of a row; width: of the row. */
+/* Zeros in what a row has of its last stage, where that is half empty: a server's other rows have
+   left numbers there, perhaps infinite ones. By a warp, for all places of a row; width: of the
+   row. */
 FLEET_DEVICE void clear_tails(act_t *acts, const uint32_t *place, uint32_t top_k, uint32_t width,
                               uint32_t groups)
 {
