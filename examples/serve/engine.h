@@ -89,12 +89,13 @@ typedef struct engine_event {
 } engine_event;
 
 typedef struct engine_desc {
-    const char *dir;  /* of the model */
-    uint32_t context; /* tokens of prompt and answer; 0: as many as the model has positions */
-    uint32_t batch;   /* jobs that are decoded together, at most */
-    uint32_t chunk;   /* tokens of a prompt in a step, at most; 0: as the engine sees fit */
-    uint32_t beside;  /* the same beside jobs that are decoded; 0: as many */
-    uint32_t queue;   /* jobs that wait, at most, in each class */
+    const char *dir;     /* of the model */
+    uint32_t context;    /* tokens of prompt and answer; 0: as many as the model has positions */
+    uint32_t batch;      /* jobs that are decoded together, at most */
+    uint32_t chunk;      /* tokens of a prompt in a step, at most; 0: as the engine sees fit */
+    uint32_t beside;     /* the same beside jobs that are decoded; 0: as many */
+    uint32_t queue;      /* jobs that wait, at most, in each class */
+    uint32_t dequantize; /* 1: quantised weights become bf16 when they are loaded */
     uint32_t workers; /* threads, on the CPU; 0: one for each processor that the process may use */
     void (*on_event)(void *user, const engine_event *event);
     void *user;

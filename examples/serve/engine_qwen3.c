@@ -279,6 +279,7 @@ static int open_model(engine *e, char *error)
         return -1;
     }
     fputs(checkpoint.config.warnings, stderr);
+    checkpoint.config.dequantized = (int)e->desc.dequantize;
     if (!e->desc.context)
         e->desc.context = checkpoint.config.positions < DEFAULT_CONTEXT
                               ? checkpoint.config.positions
@@ -288,10 +289,13 @@ static int open_model(engine *e, char *error)
     desc.workers = e->desc.workers;
     desc.mixed_rows = e->desc.batch / 2 > LEAST_MIXED ? e->desc.batch / 2 : LEAST_MIXED;
     desc.suspend_decode = 1;
-    bad = e->desc.context > checkpoint.config.positions;
-    if (bad)
+    bad = e->desc.dequantize && !checkpoint.config.quantization.codes;
+    if (bad) snprintf(error, ERROR_BYTES, "--dequantize: config.json has no quantization_config");
+    if (!bad && e->desc.context > checkpoint.config.positions) {
+        bad = 1;
         snprintf(error, ERROR_BYTES, "--context %u is longer than max_position_embeddings, %u",
                  e->desc.context, checkpoint.config.positions);
+    }
     bad =
         bad || serving_memory_refused(&checkpoint.config, &checkpoint, desc, memory_left(), error);
     if (!bad &&

@@ -25,7 +25,7 @@ enum {
 typedef struct options {
     const char *dir, *host, *port, *name, *chat_template, *key_file, *names, *origins, *log, *trace;
     uint32_t context, batch, chunk, beside, queue, body, connections, of_address, seconds, workers,
-        drain, strict, allow_special, help;
+        drain, strict, allow_special, dequantize, help;
 } options;
 
 static const char help_text[] =
@@ -55,6 +55,7 @@ static const char help_text[] =
     "  --workers N         threads that run tiles, on the CPU (default: the processors that the "
     "process\n"
     "                      may use, by its affinity and the CPU quota of its cgroup)\n"
+    "  --dequantize        makes bf16 of quantised weights when they are loaded: what GPUs need\n"
     "  --queue N           requests of each class that may wait (default 256)\n"
     "  --body N            bytes of a request's body, at most (default 1048576)\n"
     "  --connections N     at most (default 1024)\n"
@@ -127,6 +128,7 @@ static const option known_options[] = {
     {"--drain", offsetof(options, drain), 86400},
     {"--strict", offsetof(options, strict), OPTION_FLAG},
     {"--allow-special", offsetof(options, allow_special), OPTION_FLAG},
+    {"--dequantize", offsetof(options, dequantize), OPTION_FLAG},
 };
 #define KNOWN_OPTIONS (sizeof known_options / sizeof known_options[0])
 
@@ -292,7 +294,7 @@ static int run_engine(server *s, const options *o, sigset_t *signals)
     memset(&desc, 0, sizeof desc);
     desc.dir = o->dir, desc.context = o->context, desc.batch = o->batch, desc.chunk = o->chunk,
     desc.beside = o->beside;
-    desc.queue = o->queue, desc.workers = o->workers;
+    desc.queue = o->queue, desc.workers = o->workers, desc.dequantize = o->dequantize;
     desc.on_event = server_event, desc.user = s;
     s->e = engine_open(&desc, error, sizeof error);
     if (!s->e) return stop_for_file(error);

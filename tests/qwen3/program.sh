@@ -220,10 +220,34 @@ ends trace_by_link 0 "TPOT" $dense --prompt-ids 1 --steps 48 --trace "$OUT/trace
 is trace_by_link/file "$(head -c 4 "$OUT/traces/old.svg")" "<svg"
 is trace_by_link/others "$(ls "$OUT/traces" | tr '\n' ' ')" "link.svg old.json old.svg "
 
+# ---- weights in fewer bits
+
+# shellcheck disable=SC2086
+gcc -std=c11 -O1 ${FLAGS:-} examples/tools/quantize.c -o "$OUT/quantize" ${LIBRARIES:--ljansson} -lm
+rm -rf "$OUT/int8"
+"$OUT/quantize" $dense "$OUT/int8" int8 && echo "pass quantize" || echo "FAIL quantize: ended with $?"
+ends quantised 0 "tokens: 195" "$OUT/int8" --prompt-ids 318 --steps 1
+ends dequantised 0 "tokens: 195" "$OUT/int8" --prompt-ids 318 --steps 1 --dequantize
+rc=0
+"$OUT/quantize" $dense "$OUT/int8" fp8 2>"$OUT/stderr" || rc=$?
+is quantize_over/status $rc 1
+prints quantize_over/why "int8: File exists"
+rc=0
+"$OUT/quantize" "$OUT/int8" "$OUT/again" fp8 2>"$OUT/stderr" || rc=$?
+is quantize_again/status $rc 1
+prints quantize_again/why "is quantised already"
+for words in "" "int5" "fp8 --zeros" "int4 --group 48" "int4 --group"; do
+    rc=0
+    # shellcheck disable=SC2086
+    "$OUT/quantize" $dense "$OUT/none" $words 2>"$OUT/stderr" || rc=$?
+    is "quantize_usage_${words// /_}" $rc 2
+done
+
 # ---- what is wrong is said, and ends with 2: by turns
 
 refuses no_folder "MODEL_DIR"
 refuses unknown_option "--colour" $dense --colour
+refuses not_quantised "--dequantize: config.json has no quantization_config" $dense --prompt-ids 1 --dequantize
 refuses no_value "--steps" $dense --prompt-ids 1 --steps
 refuses no_number "--steps needs a number" $dense --prompt-ids 1 --steps -3
 refuses no_prompt "--prompt-ids" $dense
@@ -302,7 +326,7 @@ hostile wrong_dtype "I32" model.safetensors sed -i '0,/"BF16"/s//"I32" /'
 hostile misshapen "embed_tokens.weight: shape [512, 128], expected [510, 128]" config.json sed -i 's/"vocab_size": 512/"vocab_size": 510/'
 hostile negative_offset "data_offsets" model.safetensors sed -i 's/\[131072,/[-31072,/'
 hostile no_json "config.json" config.json truncate -s 40
-hostile quantised 'config.json: quantization_config: {"quant_method":"fp8"} is not supported' config.json sed -i 's/"use_cache": true/"quantization_config": {"quant_method": "fp8"}/'
+hostile quantised 'config.json: quantization_config: weight_block_size: missing' config.json sed -i 's/"use_cache": true/"quantization_config": {"quant_method": "fp8"}/'
 status=0 hostile unknown_field "config.json: passed over, though results may depend on it: shiny" config.json sed -i 's/"use_cache"/"shiny"/'
 # A dimension that the tasks cannot have is named, with what it may be.
 mkdir -p "$OUT/shape"
