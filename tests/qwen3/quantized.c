@@ -365,6 +365,57 @@ static void expert_formats(test_run *t)
     formats_of(t, MOE, how, 4);
 }
 
+/* What a format costs: the largest difference between the plain decoder's logits of the folder's weights and those of the
+   fixture's, after each of the same tokens. */
+static double cost_of(test_run *t, const char *fixture, const char *how)
+{
+    enum { TOKENS = 24 };
+    const folder f = quantized_folder(t, fixture, how);
+    double logits[2][512], worst = 0;
+    qwen3_checkpoint c[2];
+    plain_cache cache[2];
+    reference r;
+    if (qwen3_open(&c[0], fixture) || qwen3_open(&c[1], f.path)) {
+        test_fail(t, __FILE__, __LINE__, "%s%s", c[0].error, c[1].error);
+        return 0;
+    }
+    r = reference_of(&c[1], 0);
+    for (uint32_t i = 0; i < 2; i++)
+        cache[i].k = (double *)malloc(sizeof(double) * TOKENS * PLAIN_MAX),
+        cache[i].v = (double *)malloc(sizeof(double) * TOKENS * PLAIN_MAX);
+    for (uint32_t k = 0; k < TOKENS; k++) {
+        plain_step(&c[0], &cache[0], TOKENS, k, (k * 197 + 3) % 512, logits[0]);
+        plain_step(&r.c, &cache[1], TOKENS, k, (k * 197 + 3) % 512, logits[1]);
+        for (uint32_t v = 0; v < 512; v++)
+            if (!(fabs(logits[0][v] - logits[1][v]) <= worst))
+                worst = fabs(logits[0][v] - logits[1][v]);
+    }
+    for (uint32_t i = 0; i < 2; i++) free(cache[i].k), free(cache[i].v);
+    reference_free(&r);
+    qwen3_close(&c[0]);
+    qwen3_close(&c[1]);
+    folder_remove(&f);
+    return worst;
+}
+/* The figures of examples/qwen3/README.md. */
+static void costs(test_run *t)
+{
+    static const struct {
+        const char *how;
+        double cost;
+    } list[] = {{"fp8", 1.024},
+                {"int8", 0.264},
+                {"int4", 4.840},
+                {"int4 --group 32", 3.353},
+                {"int4 --group 32 --zeros", 3.656}};
+    for (uint32_t i = 0; i < sizeof list / sizeof list[0] && !t->failed_here; i++) {
+        const double cost = cost_of(t, DENSE, list[i].how);
+        if (!(fabs(cost - list[i].cost) < 0.001))
+            test_fail(t, __FILE__, __LINE__, "%s: logits are off by %.4f, expected %.3f",
+                      list[i].how, cost, list[i].cost);
+    }
+}
+
 /* ---- odd shapes ---- */
 
 /* A random dense model of bf16 with tied embeddings. */
@@ -781,6 +832,7 @@ static void list(test_run *t)
 {
     TEST(dense_formats);
     TEST(expert_formats);
+    TEST(costs);
     TEST(odd_shapes);
     TEST(files_are_refused);
     TEST(other_packings);
