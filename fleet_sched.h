@@ -5650,6 +5650,8 @@ fleet_status fleet_bind_tensor(fleet_state *s, const char *tensor, int32_t *memo
     s->bound_tensors[i / 32] |= 1u << i % 32;
     s->message[0] = 0;
     fleeti_state *device = (fleeti_state *)(void *)s->device;
+    if (fleeti_stream_store(&device->config.tensors[i], (uintptr_t)memory, sizeof memory, stream))
+        return FLEET_OK;
     args[0] = &device, args[1] = &i, args[2] = &memory;
     k.threads = 64;
     k.stream = stream;
@@ -5676,6 +5678,8 @@ fleet_status fleet_bind(fleet_state *s, const char *symbol, int64_t value, fleet
     s->bound_symbols |= 1u << i;
     s->message[0] = 0;
     fleeti_state *device = (fleeti_state *)(void *)s->device;
+    if (fleeti_stream_store(&device->config.symbol_values[i], (uint32_t)word, sizeof word, stream))
+        return FLEET_OK;
     args[0] = &device, args[1] = &i, args[2] = &word;
     k.threads = 64;
     k.stream = stream;
