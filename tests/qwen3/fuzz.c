@@ -155,10 +155,11 @@ static void expected(const char *text, size_t size)
 /* A bound tensor lies in the data; all of it is converted, or the first bad value named. */
 static void tensor(const qwen3_tensor *t)
 {
-    static uint16_t half[MOST_DATA];
-    static float panel_tiles[MOST_DATA];
+    static uint16_t half[2 * MOST_DATA]; /* a byte may hold two codes */
+    static float panel_tiles[2 * MOST_DATA];
     const uint64_t count = (uint64_t)t->rows * t->columns,
-                   bytes = count * (t->dtype == QWEN3_F32 ? 4 : 2);
+                   bytes = t->quantization.codes ? count * qwen3_bits_of(&t->quantization) / 8
+                                                 : count * (t->dtype == QWEN3_F32 ? 4 : 2);
     PROMISE(t->data >= data + 1 && bytes <= MOST_DATA && t->data + bytes <= data + 1 + MOST_DATA);
     parsed(qwen3_tensor_to_bf16(t, 0, count, half, error, sizeof error), t->file);
     parsed(qwen3_tensor_to_f32(t, 0, count, panel_tiles, error, sizeof error), t->file);
