@@ -258,9 +258,9 @@
                                           test  tests/gpu/endings.c, endless_without_work
        26 fleeti_next_task_slow: a wave that has no task in many batches of wavefront-tasks
           ends  as loop 25                test  tests/gpu/endings.c, endless_without_work
-       27 fleeti_claim_yield: a refused claim's wait for the one that opens a run
+       30 fleeti_claim_yield: a refused claim's wait for the one that opens a run
           ends  that claim, which waits for nothing                     test  tests/host/claim_orders.c
-       28 fleeti_claim_yield: and for the workgroups of that run to begin
+       31 fleeti_claim_yield: and for the workgroups of that run to begin
           ends  watch                                                   test  tests/host/claims.c
 
    ERRORS
@@ -1908,9 +1908,6 @@ FLEET_DEVICE const char *fleeti_stage_address(const fleeti_pipeline *s, uint32_t
 #define FLEETI_RT_PINNED(memory, bytes)                                                            \
     hipHostMalloc(memory, bytes, hipHostMallocMapped | hipHostMallocCoherent)
 #define FLEETI_RT_PINNED_FREE(memory) hipHostFree(memory)
-/* No kernel begins before the one before it has ended. */
-#define FLEETI_RT_EARLY(kernel) 0
-#define FLEETI_RT_LAUNCH_EARLY(kernel, blocks, threads, args, d) hipErrorNotSupported
 
 #endif /* FLEET_HIP */
 
@@ -2586,9 +2583,6 @@ FLEET_DEVICE const char *fleeti_stage_address(const fleeti_pipeline *s, uint32_t
 #define FLEETI_RT_CHIPLETS(count, device) ((void)(device), *(count) = 0, cudaSuccess)
 #define FLEETI_RT_PINNED(memory, bytes) cudaHostAlloc(memory, bytes, cudaHostAllocMapped)
 #define FLEETI_RT_PINNED_FREE(memory) cudaFreeHost(memory)
-#define FLEETI_RT_EARLY(kernel) fleeti_may_begin_early(kernel)
-#define FLEETI_RT_LAUNCH_EARLY(kernel, blocks, threads, args, d)                                   \
-    fleeti_launch_early(kernel, blocks, threads, args, d)
 
 #endif /* FLEET_CUDA */
 
@@ -4738,75 +4732,6 @@ fleet_status fleet_stream_wait(fleet_stream stream)
     return fleeti_rt(FLEETI_RT(StreamSynchronize)(stream));
 }
 
-#if defined(FLEET_CUDA)
-/* Programmatic dependent launch. Code for older devices would not wait (fleeti_await_kernel). */
-static int fleeti_may_begin_early(const void *kernel)
-{
-#if CUDART_VERSION >= 12030 /* graphs have it, too */
-    struct cudaFuncAttributes a;
-    return !fleeti_rt(cudaFuncGetAttributes(&a, kernel)) && a.ptxVersion >= 90 &&
-           a.binaryVersion >= 90;
-#else
-    (void)kernel;
-    return 0;
-#endif
-}
-static cudaError_t fleeti_launch_early(const void *kernel, dim3 blocks, dim3 threads, void **args,
-                                       const fleet_kernel_desc *d)
-{
-    cudaLaunchAttribute attributes[2];
-    cudaLaunchConfig_t config = cudaLaunchConfig_t();
-    memset(attributes, 0, sizeof attributes);
-    config.gridDim = blocks, config.blockDim = threads;
-    config.dynamicSmemBytes = d->lds_bytes, config.stream = d->stream;
-    config.attrs = attributes, config.numAttrs = 1 + (d->cooperative != 0);
-    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[0].val.programmaticStreamSerializationAllowed = 1;
-    attributes[1].id = cudaLaunchAttributeCooperative;
-    attributes[1].val.cooperative = 1;
-    return cudaLaunchKernelExC(&config, kernel, args);
-}
-#endif
-
-fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_kernel_desc *d)
-{
-    dim3 blocks, threads;
-    if (!kernel.address || !args || !d) return FLEET_ERROR_NULL;
-    if (!d->blocks || !d->threads) return FLEET_ERROR_ARGUMENT;
-    blocks.x = d->blocks, blocks.y = 1, blocks.z = 1;
-    threads.x = d->threads, threads.y = 1, threads.z = 1;
-    if (d->lds_bytes && /* together with static LDS it may exceed the default limit, whatever its size */
-        fleeti_rt(FLEETI_RT(FuncSetAttribute)(
-            kernel.address, FLEETI_RT(FuncAttributeMaxDynamicSharedMemorySize), (int)d->lds_bytes)))
-        return FLEET_ERROR_LAUNCH;
-    return fleeti_rt(d->early && FLEETI_RT_EARLY(kernel.address)
-                         ? FLEETI_RT_LAUNCH_EARLY(kernel.address, blocks, threads, args, d)
-                     : d->cooperative
-                         ? FLEETI_RT(LaunchCooperativeKernel)(kernel.address, blocks, threads, args,
-                                                              d->lds_bytes, d->stream)
-                         : FLEETI_RT(LaunchKernel)(kernel.address, blocks, threads, args,
-                                                   d->lds_bytes, d->stream))
-               ? FLEET_ERROR_LAUNCH
-               : FLEET_OK;
-}
-
-/* What a launch asks of the device; fleet_sched.h uses these. */
-/* 1: chiplets have hardware ids, so virtual ones are not possible */
-static __attribute__((unused)) uint32_t fleeti_has_chiplet_ids(void)
-{
-    int device = 0;
-    FLEETI_RT_PROPERTIES p;
-    if (fleeti_rt(FLEETI_RT(GetDevice)(&device)) ||
-        fleeti_rt(FLEETI_RT(GetDeviceProperties)(&p, device)))
-        return 0;
-    return FLEETI_RT_HAS_CHIPLET_IDS(p);
-}
-/* A workgroup's threads are a multiple of this. The producer is one wave. */
-static __attribute__((unused)) uint32_t fleeti_launch_wave(uint32_t planned)
-{
-    (void)planned;
-    return FLEET_PRODUCER_THREADS;
-}
 static __attribute__((unused)) uint32_t fleeti_capturing(fleet_stream stream)
 {
     FLEETI_RT(StreamCaptureStatus) status = FLEETI_RT(StreamCaptureStatusNone);
@@ -4814,7 +4739,13 @@ static __attribute__((unused)) uint32_t fleeti_capturing(fleet_stream stream)
            FLEETI_RT(StreamIsCapturing)(stream, &status) == FLEETI_RT_OK &&
            status != FLEETI_RT(StreamCaptureStatusNone);
 }
-/* CUs or SMs that kernels on the stream may use, of `all`: fewer in a green context, or with a CU mask. */
+/* What runtimes and drivers have or have not:
+   fleeti_units_of         CUs or SMs that kernels on the stream may use, of `all`: fewer in a green context, or with a CU
+                           mask
+   fleeti_stream_store     stores 4 or 8 bytes in stream order, which takes the host a quarter of a kernel's launch. 0: it
+                           cannot, or the stream is being captured
+   fleeti_launch_early     the kernel begins while the one before it ends, where fleeti_may_begin_early says so: not code
+                           for older devices, which would not wait (fleeti_await_kernel) */
 #if defined(FLEET_HIP)
 static uint32_t fleeti_units_of(fleet_stream stream, uint32_t all)
 {
@@ -4824,7 +4755,14 @@ static uint32_t fleeti_units_of(fleet_stream stream, uint32_t all)
     for (uint32_t i = 0; i < 32 * 32; i++) units += mask[i / 32] >> i % 32 & 1;
     return units && units < all ? units : all;
 }
-#elif CUDART_VERSION >= 12050
+#elif CUDART_VERSION < 12050
+static uint32_t fleeti_units_of(fleet_stream stream, uint32_t all)
+{
+    (void)stream;
+    return all;
+}
+#else
+#define FLEETI_HAS_DRIVER
 /* A function of the driver; null: it is older. A program need not link the driver. */
 static void *fleeti_driver(const char *name)
 {
@@ -4857,16 +4795,6 @@ static uint32_t fleeti_units_of(fleet_stream stream, uint32_t all)
     return result == CUDA_SUCCESS && found.sm.smCount && found.sm.smCount < all ? found.sm.smCount
                                                                                 : all;
 }
-#else
-static uint32_t fleeti_units_of(fleet_stream stream, uint32_t all)
-{
-    (void)stream;
-    return all;
-}
-#endif
-/* Stores 4 or 8 bytes in stream order, which takes the host a quarter of a kernel's launch. 0: it cannot, or the stream
-   is being captured. */
-#if defined(FLEET_CUDA) && CUDART_VERSION >= 12050
 static __attribute__((unused)) uint32_t fleeti_stream_store(void *to, uint64_t value,
                                                             uint32_t bytes, fleet_stream stream)
 {
@@ -4885,15 +4813,87 @@ static __attribute__((unused)) uint32_t fleeti_stream_store(void *to, uint64_t v
                        : ((CUresult(*)(CUstream, CUdeviceptr, cuuint32_t, unsigned))function)(
                              stream, at, (cuuint32_t)value, 0));
 }
-#else
+static int fleeti_may_begin_early(const void *kernel)
+{
+    struct cudaFuncAttributes a;
+    return !fleeti_rt(cudaFuncGetAttributes(&a, kernel)) && a.ptxVersion >= 90 &&
+           a.binaryVersion >= 90;
+}
+static cudaError_t fleeti_launch_early(const void *kernel, dim3 blocks, dim3 threads, void **args,
+                                       const fleet_kernel_desc *d)
+{
+    cudaLaunchAttribute attributes[2];
+    cudaLaunchConfig_t config = cudaLaunchConfig_t();
+    memset(attributes, 0, sizeof attributes);
+    config.gridDim = blocks, config.blockDim = threads;
+    config.dynamicSmemBytes = d->lds_bytes, config.stream = d->stream;
+    config.attrs = attributes, config.numAttrs = 1 + (d->cooperative != 0);
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeCooperative;
+    attributes[1].val.cooperative = 1;
+    return cudaLaunchKernelExC(&config, kernel, args);
+}
+#endif
+#if !defined(FLEETI_HAS_DRIVER)
 static __attribute__((unused)) uint32_t fleeti_stream_store(void *to, uint64_t value,
                                                             uint32_t bytes, fleet_stream stream)
 {
     (void)to, (void)value, (void)bytes, (void)stream;
     return 0;
 }
+static int fleeti_may_begin_early(const void *kernel)
+{
+    (void)kernel;
+    return 0;
+}
+static FLEETI_RT_ERROR fleeti_launch_early(const void *kernel, dim3 blocks, dim3 threads,
+                                           void **args, const fleet_kernel_desc *d)
+{
+    (void)kernel, (void)blocks, (void)threads, (void)args, (void)d;
+    return FLEETI_RT_OK; /* never called */
+}
 #endif
 
+fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_kernel_desc *d)
+{
+    dim3 blocks, threads;
+    if (!kernel.address || !args || !d) return FLEET_ERROR_NULL;
+    if (!d->blocks || !d->threads) return FLEET_ERROR_ARGUMENT;
+    blocks.x = d->blocks, blocks.y = 1, blocks.z = 1;
+    threads.x = d->threads, threads.y = 1, threads.z = 1;
+    if (d->lds_bytes && /* together with static LDS it may exceed the default limit, whatever its size */
+        fleeti_rt(FLEETI_RT(FuncSetAttribute)(
+            kernel.address, FLEETI_RT(FuncAttributeMaxDynamicSharedMemorySize), (int)d->lds_bytes)))
+        return FLEET_ERROR_LAUNCH;
+    return fleeti_rt(d->early && fleeti_may_begin_early(kernel.address)
+                         ? fleeti_launch_early(kernel.address, blocks, threads, args, d)
+                     : d->cooperative
+                         ? FLEETI_RT(LaunchCooperativeKernel)(kernel.address, blocks, threads, args,
+                                                              d->lds_bytes, d->stream)
+                         : FLEETI_RT(LaunchKernel)(kernel.address, blocks, threads, args,
+                                                   d->lds_bytes, d->stream))
+               ? FLEET_ERROR_LAUNCH
+               : FLEET_OK;
+}
+
+/* What a launch asks of the device; fleet_sched.h uses these. */
+/* 1: chiplets have hardware ids, so virtual ones are not possible */
+static __attribute__((unused)) uint32_t fleeti_has_chiplet_ids(void)
+{
+    int device = 0;
+    FLEETI_RT_PROPERTIES p;
+    if (fleeti_rt(FLEETI_RT(GetDevice)(&device)) ||
+        fleeti_rt(FLEETI_RT(GetDeviceProperties)(&p, device)))
+        return 0;
+    return FLEETI_RT_HAS_CHIPLET_IDS(p);
+}
+/* A workgroup's threads are a multiple of this. The producer is one wave. */
+static __attribute__((unused)) uint32_t fleeti_launch_wave(uint32_t planned)
+{
+    (void)planned;
+    return FLEET_PRODUCER_THREADS;
+}
 /* Whether the kernel's attributes say that a workgroup can run. */
 static uint32_t fleeti_may_run(fleet_kernel kernel, const fleet_kernel_desc *d, int device)
 {

@@ -4889,16 +4889,16 @@ FLEET_DEVICE fleeti_run_line fleeti_claim_bucket(fleeti_state *state, const flee
 
 /* After a claim that was refused: until the one that opens a run has set the state, and, where its workgroups begin at
    once and cannot be told from those of this launch, until they have begun. Then this launch's may look at the state, and
-   take nobody's place. By one thread. */
+   take no place in the run. By one thread. */
 FLEET_DEVICE void fleeti_claim_yield(const fleet_run *run)
 {
     fleeti_state *state = run->state;
     uint32_t tries = 0, begun = 0;
     uint64_t since = 0;
-    /* Acquires what that claim has set. Pair: the RMW at its end (edge 12). loop 27 */
+    /* Acquires what that claim has set. Pair: the RMW at its end (edge 12). loop 30 */
     while (fleeti_poll_device(&state->due.word) >= FLEETI_CLAIMING)
         if (fleeti_pause(&state->due.word, &tries)) return;
-    /* loop 28 */
+    /* loop 31 */
     for (tries = 0;;) {
         for (uint32_t i = begun = 0; i < run->plan->chiplets; i++) {
             const fleeti_run_line *line = &state->result[i];
@@ -5012,7 +5012,7 @@ FLEET_GLOBAL(64) void fleeti_unclaim(fleet_run run, uint32_t number)
         if (fleet_load_relaxed_system(&log->entries[i].number) == number)
             fleet_store_relaxed_system(&log->entries[i].status, FLEET_ERROR_LAUNCH);
     uint32_t due = fleeti_poll_device(&run.state->due.word);
-    /* If all workgroups of the run have begun, nobody looks any more. */
+    /* If all workgroups of the run have begun, none of them looks any more. */
     for (uint32_t i = 0; i < FLEET_MAX_CHIPLETS; i++) {
         fleeti_run_line *line = &run.state->result[i];
         if (FLEETI_RESULT_KIND(fleet_load_relaxed_device(&line->word)) == FLEETI_AT_ONCE &&

@@ -234,7 +234,7 @@ static void a_refused_replay_lets_the_first_begin(test_run *t)
     model_end(&m);
 }
 
-/* A launch of another fleet_run that is claimed meanwhile takes nobody's place, either. */
+/* A launch of another fleet_run that is claimed meanwhile takes no place in the run, either. */
 static void run_other_key(test_run *t, const setting *s, void *model_)
 {
     rig r;
@@ -257,7 +257,7 @@ static void run_other_key(test_run *t, const setting *s, void *model_)
     if (!rig_check(t, &r, 2)) return;
     rig_close(&r);
 }
-static void a_refused_launch_takes_nobody_s_place(test_run *t)
+static void a_refused_launch_takes_no_place(test_run *t)
 {
     model m;
     model_split_row_sum(&m, 3, 2);
@@ -358,7 +358,7 @@ static void all(test_run *t)
     TEST(a_replay_while_the_first_runs_is_refused);
     TEST(replays_that_meet_before_they_begin_are_refused);
     TEST(a_refused_replay_lets_the_first_begin);
-    TEST(a_refused_launch_takes_nobody_s_place);
+    TEST(a_refused_launch_takes_no_place);
     TEST(replays_at_once_run_one_at_a_time);
     TEST(an_abort_during_the_residency_check_is_an_abort);
 }
