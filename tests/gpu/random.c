@@ -163,7 +163,7 @@ static fleet_map random_map(const spec *sp, uint32_t grid, uint32_t event, uint6
             const int same = !memcmp(&g->extent[k], &own, sizeof own);
             if (draw(seed, 3) == 0) continue;
             if (same && draw(seed, 4)) a = fleet_axis(k, 1, 0, 1);
-            if (!same && here > there && there && !to.symbol && draw(seed, 2))
+            if (!same && here > there && there > 0 && !to.symbol && draw(seed, 2))
                 a = fleet_axis(k, 1, 0, (here + there - 1) / there);
             if (!same && here < there && here > 0 && draw(seed, 2))
                 a = fleet_axis_retile(k, (there + here - 1) / here, 1, to);
