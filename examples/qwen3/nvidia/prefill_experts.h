@@ -188,10 +188,10 @@ FLEET_DEVICE void term_copies_begin(term_work *w, const uint32_t terms, const ui
     if (terms == 1) w->copied = term_listed(w, c->item + w->workers);
     if (lane == 0) {
         const uint32_t in_tile = kind == LAYER_PRODUCT ? 0 : item.row % TERM_ROWS;
-        const size_t tile = (size_t)(item.row - in_tile) * TERMS * task->shape.k;
-        const act_t *x =
-            terms == 1 ? task->x + (size_t)item.row * WGMMA_K
-                       : task->x + tile + (size_t)item.k * TERMS * TERM_ROWS + in_tile * WGMMA_K;
+        const act_t *x = terms == 1
+                             ? task->x + (size_t)item.row * WGMMA_K
+                             : task->x + (size_t)(item.row - in_tile) * TERMS * task->shape.k +
+                                   (size_t)item.k * TERMS * TERM_ROWS + in_tile * WGMMA_K;
         c->from = x + begin / sizeof(act_t), c->to = begin, c->bytes = rows_bytes;
         c->step = c->last_step = (terms == 1 ? w->t->groups * VECTOR : TERM_ROWS) * WGMMA_K;
     } else {
