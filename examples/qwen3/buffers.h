@@ -73,6 +73,21 @@ static uint32_t decoder_workers(decoder *d, const fleet_topology *t, fleet_sched
     return all;
 }
 
+/* Keys and values that stay from one session to the next, and the tokens that they are of: those of
+   one sequence. The sessions have the same model and context. Begins as zeros. */
+typedef struct kept_tokens {
+    device_memory memory;
+    kv_t *cache;     /* null: none yet */
+    uint32_t *token; /* [n] */
+    uint32_t n;
+} kept_tokens;
+static inline void kept_tokens_free(kept_tokens *k)
+{
+    memory_free(&k->memory);
+    free(k->token);
+    memset(k, 0, sizeof *k);
+}
+
 typedef struct buffers_desc {
     uint32_t context;     /* tokens of a sequence, at most */
     uint32_t sequences;   /* that have logits and draw tokens */
@@ -82,6 +97,7 @@ typedef struct buffers_desc {
     uint32_t parked_rows; /* of a server: room for rows that have stopped between two layers */
     uint32_t requests;    /* of a server: that the device knows */
     request_asks *asks;   /* of a server that draws: what each of them asks */
+    kept_tokens *kept;    /* whose cache is used, and made where there is none; or null */
 } buffers_desc;
 
 /* cos and sin of each position. */
@@ -190,9 +206,14 @@ static int decoder_buffers(decoder *d, device_memory *mem, const model *m, const
         d->drawn = (int32_t *)memory_get(mem, "sampling", (uint64_t)n * 4);
     }
     if (parked) served_buffers(d, mem, desc);
+    if (desc->kept) desc->kept->memory.error = mem->error;
     /* Attention multiplies entries that were not written yet by 0: they must be finite. */
-    d->cache = (kv_t *)memory_zeros(mem, "cache of keys and values",
-                                    (uint64_t)c->layers * layer_cache_size(d) * sizeof(kv_t));
+    d->cache = desc->kept && desc->kept->cache
+                   ? desc->kept->cache
+                   : (kv_t *)memory_zeros(desc->kept ? &desc->kept->memory : mem,
+                                          "cache of keys and values",
+                                          (uint64_t)c->layers * layer_cache_size(d) * sizeof(kv_t));
+    if (desc->kept) desc->kept->cache = d->cache;
     d->b = (batch *)memory_get(mem, "batch", (uint64_t)d->rounds * sizeof(batch));
     if (c->experts) expert_buffers(d, mem, c);
     return mem->error[0] ? -1 : 0;

@@ -60,6 +60,7 @@ typedef struct program {
     qwen3_tokenizer tokenizer;
     qwen3_family family; /* of its chat template */
     conversation said;
+    kept_tokens kept;   /* of the turns before */
     text_output answer; /* of the sequence that is printed while it grows */
     model m;
     session s;
@@ -799,7 +800,8 @@ static int encode_turn(program *a, uint32_t *is_left_out)
     return bad;
 }
 
-/* Answers the last message. Each turn is a launch of its own over the whole conversation. */
+/* Answers the last message. Each turn is a launch of its own, which computes what is new since the one before: from the
+   first token on that differs, such as reasoning that the template leaves out of answers. */
 static int answer_turn(program *a)
 {
     uint32_t count, is_left_out = 0;
@@ -915,6 +917,7 @@ static int open_model(program *a, qwen3_config *config)
         if (!a->desc.context)
             a->desc.context = config->positions < TEXT_CONTEXT ? config->positions : TEXT_CONTEXT;
         a->o.context = a->desc.context; /* of each turn */
+        a->desc.kept = &a->kept;
         bad = memory_refused(config, from, &a->desc, 1, 1, memory_left(), a->error);
         return bad ? stop(bad, "%s", a->error) : 0;
     }
@@ -1014,6 +1017,7 @@ int main(int argc, char **argv)
     qwen3_expected_close(&a.expected);
     qwen3_tokenizer_close(&a.tokenizer);
     conversation_free(&a.said);
+    kept_tokens_free(&a.kept);
     free(a.answer.text.at);
     for (uint32_t i = 0; i < a.n_prompts; i++) free(a.prompts[i]);
     free(a.generated);

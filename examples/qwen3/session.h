@@ -51,6 +51,9 @@ typedef struct session_desc {
     /* 1: prompts with the same beginning share pages of keys and values, and compute them once */
     uint32_t share_prefixes;
     uint64_t page_seed; /* pages are dealt out in an order drawn from it; 0: in order */
+    /* Of one sequence: what sessions with the same context and page_seed have left. The tokens that
+       the prompt has in common with them are not computed again. Null: nothing is kept */
+    kept_tokens *kept;
     /* KV blocks of all splits; more in contexts for which the workspace has too few splits. Then a sequence has the
        same bits whatever is decoded beside it, and in whichever chunks its prompt is taken (README.md, Numerics).
        0: chosen for each step, for speed */
@@ -160,7 +163,7 @@ static int session_buffers(session *s)
     memset(&desc, 0, sizeof desc);
     desc.context = s->desc.context, desc.sequences = n, desc.draws = s->desc.draws;
     desc.logit_steps = s->desc.keep_logits ? s->desc.steps : s->desc.draws;
-    desc.rope_bf16 = s->desc.rope_bf16;
+    desc.rope_bf16 = s->desc.rope_bf16, desc.kept = mem->counts ? NULL : s->desc.kept;
     if (s->m->ranks > 1) {
         const uint32_t ranks = d->peers.ranks = s->m->ranks;
         d->first_expert = s->m->first_expert, d->own_experts = s->m->own_experts;
@@ -259,8 +262,9 @@ static int requests_refused(const qwen3_config *config, const session_desc *desc
         snprintf(error, ERROR_BYTES, "steps and context: must be at least 1");
         return 1;
     }
-    if (n < 1 || n > MAX_SEQUENCES) {
-        snprintf(error, ERROR_BYTES, "%u sequences: there may be 1 to %u", n, MAX_SEQUENCES);
+    if (n < 1 || n > (desc->kept ? 1 : MAX_SEQUENCES)) {
+        snprintf(error, ERROR_BYTES, "%u sequences: there may be 1 to %u", n,
+                 desc->kept ? 1 : MAX_SEQUENCES);
         return 1;
     }
     if (desc->context > config->positions) {
@@ -323,6 +327,21 @@ static run_summary summary_of(const session *s, batch *all)
     return c;
 }
 
+/* How many tokens of the prompt need not be computed. What is kept then is the prompt; session_run
+   adds to it. -1: out of memory. */
+static int32_t session_keep(session *s, const request *r)
+{
+    kept_tokens *k = s->desc.kept;
+    uint32_t common = 0;
+    if (!k->token) k->token = (uint32_t *)malloc((size_t)s->desc.context * sizeof *k->token);
+    if (!k->token) return -1;
+    while (common < k->n && common + 1 < r->n_prompt && k->token[common] == r->prompt[common])
+        common++;
+    memcpy(k->token, r->prompt, (size_t)r->n_prompt * sizeof *k->token);
+    k->n = 0; /* until they are computed */
+    return (int32_t)common;
+}
+
 /* Fills the page table: sequence i has row i, or with a seed another one. */
 static int session_pages(session *s, const request *requests, uint32_t n)
 {
@@ -346,7 +365,9 @@ static int session_pages(session *s, const request *requests, uint32_t n)
                         sequence_of(s->first, first + (uint32_t)q->source)->table_row, shared);
         q->position = q->shared = (int32_t)(shared * PAGE_TOKENS);
     }
-    return 0;
+    if (!s->desc.kept || s->memory.counts) return 0;
+    s->first->sequence->position = s->first->sequence->shared = session_keep(s, requests);
+    return s->first->sequence->position < 0 ? session_fail(s, "memory", "none left") : 0;
 }
 
 /* Sets up the batches before the first step. */
@@ -606,6 +627,12 @@ static int session_run(session *s)
         for (uint32_t i = 0; i < s->sequences; i++)
             sequence_of(was, i)->limit = sequence_of(s->last, i)->generated;
         s->summary = summary_of(s, was);
+    }
+    if (s->desc.kept) { /* all but the last token have keys and values */
+        kept_tokens *k = s->desc.kept;
+        const uint32_t last = (uint32_t)s->last->sequence->generated - 1;
+        k->n = (uint32_t)s->first->sequence->prompt + last;
+        for (uint32_t i = 0; i < last; i++) k->token[k->n - last + i] = (uint32_t)s->generated[i];
     }
     return 0;
 }

@@ -192,6 +192,49 @@ static void prefixes_are_shared(test_run *t)
     unload(&l);
 }
 
+/* The turns of a conversation compute what is new in each, and have the bits of sessions that compute all. */
+static void turns_go_on(test_run *t)
+{
+    enum { TURNS = 5, STEPS = 5, CONTEXT = 128 };
+    static const struct {
+        uint32_t kept, more; /* tokens of the turn before that stay, its answer's included */
+    } table[TURNS] = {{0, 20}, {24, 9}, {24 + 9, 40}, {11, 30}, {11 + 30, 0}};
+    for (uint32_t k = 0; k < (IS_QUICK ? 2u : SCHEDULES) && !t->failed_here; k++) {
+        uint32_t prompt[CONTEXT], before = 0;
+        kept_tokens kept;
+        loaded l;
+        if (load(&l, fixtures[k % 2])) CHECK_TEXT(l.error, "no error");
+        memset(&kept, 0, sizeof kept);
+        for (uint32_t i = 0; i < TURNS && !t->failed_here; i++) {
+            const uint32_t n = table[i].kept + table[i].more;
+            const size_t logits = (size_t)STEPS * l.m.config.vocab;
+            session_desc d = setting(k, 1 + k % 3, 1, k);
+            request r;
+            outcome all, turn;
+            memset(&r, 0, sizeof r);
+            for (uint32_t p = table[i].kept; p < n; p++)
+                prompt[p] = (i * 71 + p * 13 + 5) % l.m.config.vocab;
+            r.prompt = prompt, r.n_prompt = n;
+            d.steps = STEPS, d.context = CONTEXT, d.split_blocks = 1;
+            all = run(&l.m, d, &r, 1);
+            d.kept = &kept;
+            turn = run(&l.m, d, &r, 1);
+            CHECK_TEXT(turn.error, "");
+            CHECK_INT(all.prompt_rows, n);
+            /* The last token chooses the next one, and is computed always. */
+            CHECK_INT(turn.prompt_rows, n == before ? 1 : n - table[i].kept);
+            CHECK(!memcmp(turn.generated, all.generated, STEPS * sizeof(int32_t)));
+            CHECK(!memcmp(turn.logits, all.logits, logits * sizeof(float)));
+            for (uint32_t s = 0; s < STEPS; s++) prompt[n + s] = (uint32_t)turn.generated[s];
+            before = n;
+            outcome_free(&turn);
+            outcome_free(&all);
+        }
+        kept_tokens_free(&kept);
+        unload(&l);
+    }
+}
+
 /* The threads of a workgroup lay out a step as one does, whichever comes first between two barriers; and one that only
    decodes has the rows that batch_choose would have chosen. */
 static void threads_share_a_batch(test_run *t)
@@ -763,6 +806,7 @@ static void list(test_run *t)
     TEST(moe_reference);
     TEST(same_bits);
     TEST(prefixes_are_shared);
+    TEST(turns_go_on);
     TEST(threads_share_a_batch);
     TEST(splits_suit_positions);
     TEST(rows_mix);
