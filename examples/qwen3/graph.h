@@ -80,7 +80,7 @@ static void append_tokens(chain *c)
     }
 #endif
     if (d->sampling)
-        append_task(c, "draw", NO_LAYER, d->table ? SERVED(draw_served) : (uint32_t)task_args_draw,
+        append_task(c, "draw", NO_LAYER, d->table ? DRAW_SERVED : (uint32_t)task_args_draw,
                     FLEET_LEVEL_DEVICE);
     if (d->table) {
         append_control(c, "boundary", NO_LAYER, SERVED(boundary));

@@ -97,7 +97,8 @@ FLEET_HOST_DEVICE uint32_t ceil_div(uint32_t a, uint32_t b)
 #define HAS_ROW_TILES                                                                              \
     0u /* 1: a linear layer may be cut into tiles of fewer rows than MAX_ROWS (session_desc.tile_rows) */
 #define CONTIGUOUS_PANELS 0u
-#define HAS_PACKED_CODES 0u /* 1: products take weights of other formats than bf16 */
+#define HAS_PACKED_CODES 0u  /* 1: products take weights of other formats than bf16 */
+#define HAS_SERVER_KERNELS 1 /* 1: servers have other kernels than sessions */
 #define WATCH_NS 100000
 
 typedef bf16 act_t;
@@ -139,6 +140,7 @@ FLEET_DEVICE float fast_ratio(float a, float b)
 #endif
 #define CONTIGUOUS_PANELS 0u
 #define HAS_PACKED_CODES 0u
+#define HAS_SERVER_KERNELS 0
 #define WATCH_NS 100000
 
 typedef bf16 act_t;
@@ -177,6 +179,7 @@ FLEET_DEVICE float fast_ratio(float a, float b)
 #define HAS_ROW_TILES 1u
 #define CONTIGUOUS_PANELS 1u /* a worker's panels of a layer are neighbours, not every n-th one */
 #define HAS_PACKED_CODES 1u
+#define HAS_SERVER_KERNELS 0
 #define WATCH_NS 2000000 /* the watch takes a processor from the workers */
 
 typedef float act_t; /* an activation, as matrix products read it */

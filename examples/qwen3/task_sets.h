@@ -44,7 +44,8 @@
     ATTENTION(TILE_, P)
 #define COMMON_STREAMS(TILE_, P, LINEAR, ATTEND) TILE_(P, LINEAR) TILE_(P, ATTEND)
 #define SESSION_TASKS(TILE_, P) TILE_(P, draw) TILE_(P, next)
-#define SERVER_TASKS(TILE_, P) TILE_(P, draw_served) TILE_(P, boundary) TILE_(P, gate)
+#define SERVER_ENDS(TILE_, P) TILE_(P, boundary) TILE_(P, gate)
+#define SERVER_TASKS(TILE_, P) TILE_(P, draw_served) SERVER_ENDS(TILE_, P)
 #define EXPERT_TASKS(TILE_, P) TILE_(P, route) TILE_(P, expert_down)
 
 /* For all models. SERVED(task): the number of a task in the set of a server. */
@@ -59,12 +60,14 @@
 typedef task_args served;
 DECODER_DISPATCH(served, SERVED_TASKS, ALL_STREAMS)
 #define SERVED(task) ((uint32_t)served_##task)
+#define DRAW_SERVED SERVED(draw_served)
 #else
 #define ALL_TASKS(TILE_, P)                                                                        \
     COMMON_TASKS(TILE_, P, linear, ATTENTION_TASKS)                                                \
     SESSION_TASKS(TILE_, P)                                                                        \
-    SERVER_TASKS(TILE_, P) JOIN_TASKS(TILE_, P) EXPERT_TASKS(TILE_, P) RANK_TASKS(TILE_, P)
+    SERVER_ENDS(TILE_, P) JOIN_TASKS(TILE_, P) EXPERT_TASKS(TILE_, P) RANK_TASKS(TILE_, P)
 #define SERVED(task) ((uint32_t)task_args_##task)
+#define DRAW_SERVED SERVED(draw) /* it looks whether there is a server */
 #endif
 DECODER_DISPATCH(task_args, ALL_TASKS, ALL_STREAMS)
 

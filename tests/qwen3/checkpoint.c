@@ -1731,6 +1731,7 @@ static void expected_tables(test_run *t)
 static qwen3_tensor vector_of(const void *data, uint32_t rows, uint32_t columns, qwen3_dtype dtype)
 {
     qwen3_tensor x;
+    memset(&x, 0, sizeof x);
     x.data = (const unsigned char *)data;
     x.rows = rows;
     x.columns = columns;

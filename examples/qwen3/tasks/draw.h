@@ -233,7 +233,7 @@ FLEET_DEVICE uint32_t shape_row(const fleet_ctx *ctx, draw_lds *l, const decoder
     return words.greedy;
 }
 
-/* shapes: a constant; 0: the sequence is none of a server. */
+/* shapes: 0, the sequence is none of a server; a constant where HAS_SERVER_KERNELS. */
 FLEET_DEVICE void draw_token(const fleet_ctx *ctx, const decoder *d, uint32_t sequence,
                              const uint32_t apart, const uint32_t shapes)
 {
@@ -337,6 +337,7 @@ FLEET_DEVICE void draw_tokens(const fleet_ctx *ctx, const decoder *d, const uint
             if (shapes) report_choice(ctx, d, n, apart);
         }
 }
+#if HAS_SERVER_KERNELS
 FLEET_TILE(draw, task_args)
 {
     FLEET_UNUSED(at);
@@ -349,5 +350,13 @@ FLEET_TILE(draw_served, task_args)
     draw_tokens(&ctx, &args->d, MAX_ROWS, 1);
     return FLEET_OK;
 }
+#else /* one task for both, so that the kernel has this code once */
+FLEET_TILE(draw, task_args)
+{
+    FLEET_UNUSED(at);
+    draw_tokens(&ctx, &args->d, MAX_ROWS, args->d.table != NULL);
+    return FLEET_OK;
+}
+#endif
 
 #endif /* QWEN3_TASKS_DRAW_H */
