@@ -960,7 +960,7 @@ static inline int qwen3_parse_generation(qwen3_config *c, const char *text, size
     if (!o) return -1;
     failed = qwen3_check_fields(c, &s, o) || qwen3_config_eos(c, &s, o);
     json_decref(o);
-    return failed;
+    return failed ? -1 : 0;
 }
 
 /* ---- qwen3: safetensors ---------------------------------------------------------------------------- */

@@ -1428,8 +1428,13 @@ static void generation(test_run *t)
         {"", "generation_config.json: empty, expected a JSON object", 0, {0, 0}},
     };
     recipe r = plain_recipe();
+    static const char odd[] = "{\"eos_token_id\": \"7\"}";
+    char error[200];
     qwen3_checkpoint c;
     uint32_t i, j;
+    memset(&c, 0, sizeof c);
+    CHECK_INT(qwen3_parse_generation(&c.config, odd, sizeof odd - 1, "g", error, sizeof error), -1);
+    CHECK_TEXT(error, "g: eos_token_id: expected null, an integer or an array of them");
     r.config_what = "\"eos_token_id\": null", r.config_with = "\"eos_token_id\": 7";
     for (i = 0; i < sizeof table / sizeof table[0]; i++) {
         folder f = folder_make();
