@@ -260,24 +260,25 @@ SPECIALIZED void multiply_words(const tile_block *w, const row_block *b, const c
                                 const uint32_t rows, const uint32_t vectors,
                                 floats sum[ROW_BLOCK][MAX_PANEL_TILES * TILE_VECTORS])
 {
-    const uint32_t each = 32 / code_bits(codes);
+    const uint32_t each = 32 / code_bits(codes), unpacked = codes == WEIGHTS_BF16 ? 2 : 1;
     words word[MAX_PANEL_TILES * TILE_VECTORS];
     UNROLLED
     for (uint32_t v = 0; v < vectors; v++)
         memcpy(&word[v], from + v / TILE_VECTORS * w->tile_step + v % TILE_VECTORS * LANES * 4,
                sizeof word[v]);
     UNROLLED
-    for (uint32_t o = 0; o < each; o++) {
-        floats weight[MAX_PANEL_TILES * TILE_VECTORS];
+    for (uint32_t o = 0; o < each; o += unpacked) {
+        floats weight[2][MAX_PANEL_TILES * TILE_VECTORS];
         UNROLLED
-        for (uint32_t v = 0; v < vectors; v++) {
-            weight[v] = floats_of_codes(word[v], codes, o);
-            if (codes == WEIGHTS_INT4) weight[v] -= zero[v];
+        for (uint32_t n = 0; n < unpacked * vectors; n++) {
+            const uint32_t q = n % unpacked, v = n / unpacked;
+            weight[q][v] = floats_of_codes(word[v], codes, o + q);
+            if (codes == WEIGHTS_INT4) weight[q][v] -= zero[v];
         }
         UNROLLED
-        for (uint32_t n = 0; n < rows * vectors; n++) {
-            const uint32_t r = n / vectors, v = n % vectors;
-            sum[r][v] += b->x[r][at + o] * weight[v];
+        for (uint32_t n = 0; n < unpacked * rows * vectors; n++) {
+            const uint32_t q = n / (rows * vectors), r = n / vectors % rows, v = n % vectors;
+            sum[r][v] += b->x[r][at + o + q] * weight[q][v];
         }
     }
 }
@@ -341,22 +342,22 @@ SPECIALIZED void multiply_rows(const tile_block *w, const row_block *b, const ui
     }
 }
 /* As many tiles at a time as there are registers for. Chains of dependent additions are too few otherwise. */
-SPECIALIZED void multiply_tiles(const tile_block *all, row_block *b, uint32_t tiles,
-                                const uint32_t codes, const uint32_t rows)
+SPECIALIZED void multiply_tiles(tile_block *w, row_block *b, const char *weights,
+                                const char *scales, uint32_t tiles, const uint32_t codes,
+                                const uint32_t rows)
 {
     const uint32_t room = SUM_TILES / rows < MAX_PANEL_TILES ? SUM_TILES / rows : MAX_PANEL_TILES;
     /* Many rows have chains enough, and share the unpacking of a tile's codes. */
     const uint32_t most = codes != WEIGHTS_BF16 && rows > 1 ? 1 : room;
-    tile_block w = *all;
     for (uint32_t t = 0, n; t < tiles; t += n) {
-        w.weights = all->weights + t * w.tile_step;
-        w.scales = all->scales + t * w.scale_tile_step;
+        w->weights = weights + t * w->tile_step;
+        if (codes != WEIGHTS_BF16) w->scales = scales + t * w->scale_tile_step;
         n = tiles - t < most ? 1 : most;
         if (n == most)
-            multiply_rows(&w, b, codes, rows, most);
+            multiply_rows(w, b, codes, rows, most);
         else
-            multiply_rows(&w, b, codes, rows, 1);
-        for (uint32_t r = 0; r < ROW_BLOCK; r++) b->sum[r] += n * w.sum_step;
+            multiply_rows(w, b, codes, rows, 1);
+        for (uint32_t r = 0; r < ROW_BLOCK; r++) b->sum[r] += n * w->sum_step;
     }
 }
 
@@ -371,11 +372,11 @@ SPECIALIZED void multiply_codes(const fleet_ctx *ctx, const bf16 *weights, const
     /* Tiles of experts are packed one by one. */
     const uint32_t tiles = in->panel_tiles, together = in->list ? 1 : tiles;
     const uint32_t waves = ctx->threads / fleet_wave_size();
+    const char *const first = (const char *)weights, *scales;
     tile_block w;
     w.blocks = in->k / BLOCK_K;
-    w.weights = (const char *)weights;
     w.step = (size_t)together * code_block_bytes(codes);
-    w.scales = w.weights + w.blocks * w.step;
+    scales = first + w.blocks * w.step;
     w.scale_step = in->format.group ? (size_t)together * coded_scale_bytes(codes) : 0;
     w.tile_step = in->list ? coded_tile_bytes(&in->format, in->k) : code_block_bytes(codes);
     w.scale_tile_step = in->list ? w.tile_step : coded_scale_bytes(codes);
@@ -390,13 +391,13 @@ SPECIALIZED void multiply_codes(const fleet_ctx *ctx, const bf16 *weights, const
             w.prefetched = n == 0 ? PREFETCHED_BYTES : 0;
             if (b.rows == 0 || n++ % waves != fleet_wave_id()) continue;
             if (b.rows == 1)
-                multiply_tiles(&w, &b, tiles, codes, 1);
+                multiply_tiles(&w, &b, first, scales, tiles, codes, 1);
             else if (codes == WEIGHTS_BF16 && (b.rows == 2 || ROW_BLOCK == 2))
-                multiply_tiles(&w, &b, tiles, codes, 2);
+                multiply_tiles(&w, &b, first, scales, tiles, codes, 2);
             else if (codes == WEIGHTS_BF16 && (b.rows <= 4 || ROW_BLOCK == 4))
-                multiply_tiles(&w, &b, tiles, codes, ROW_BLOCK < 4 ? ROW_BLOCK : 4);
+                multiply_tiles(&w, &b, first, scales, tiles, codes, ROW_BLOCK < 4 ? ROW_BLOCK : 4);
             else
-                multiply_tiles(&w, &b, tiles, codes, ROW_BLOCK);
+                multiply_tiles(&w, &b, first, scales, tiles, codes, ROW_BLOCK);
         }
     }
 }
