@@ -250,9 +250,9 @@ FLEET_API fleet_dim fleet_dim_plus(fleet_dim d, int64_t k);     /* d + k */
 FLEET_API fleet_dim fleet_dim_ceil_div(fleet_dim d, int64_t k); /* ceil(d / k), k > 0 */
 /* d + k * c[axis], for an extent that depends on an axis before its own: i < n, j <= i is
        fleet_shape2(n, fleet_dim_plus_axis(fleet_dim_of(1), 0, 1))
-   A grid or an event tensor of this shape has n (n + 1) / 2 points and no others, row-major. A point
-   where such an extent is below 0 is an error. Extents with a symbol that is bound at launch cannot
-   depend on others, but others may depend on their axes: put that axis first. */
+   A grid or an event tensor of this shape has n (n + 1) / 2 points and no others, row-major. A
+   point where such an extent is below 0 is an error. Extents with a symbol that is bound at launch
+   cannot depend on others, but others may depend on their axes: put that axis first. */
 FLEET_API fleet_dim fleet_dim_plus_axis(fleet_dim d, uint32_t axis, int64_t k);
 
 /* A named extent with a value in [min, max], 0 <= min. Bind it when a plan is built (fleet_bind_at_build), or leave
@@ -1272,8 +1272,8 @@ static void fleeti_unravel(uint32_t index, const int32_t *extent, uint32_t rank,
 }
 
 /* An index space some of whose extents depend on the axes before them, as a tree. Level k has an
-   entry for each prefix of k coordinates, in row-major order: how many prefixes of k + 1 coordinates
-   come before its own. One more entry has them all. So the last level counts points. */
+   entry for each prefix of k coordinates, in row-major order: how many prefixes of k + 1
+   coordinates come before its own. One more entry has them all. So the last level counts points. */
 typedef struct fleeti_space {
     const uint32_t *level[FLEET_MAX_RANK];
     uint32_t prefixes[FLEET_MAX_RANK]; /* of k coordinates */
@@ -4395,8 +4395,8 @@ typedef struct fleeti_descent {
     int32_t outside_at[FLEET_MAX_RANK];
 } fleeti_descent;
 
-/* Goes through the values on axis k after a prefix. Where the extent depends on an axis of which the
-   task reaches every value, those prefixes count that have the value. 0: a value is outside. */
+/* Goes through the values on axis k after a prefix. Where the extent depends on an axis of which
+   the task reaches every value, those prefixes count that have the value. 0: a value is outside. */
 static int fleeti_descend(fleeti_descent *d, uint32_t k, uint32_t prefix)
 {
     const uint32_t *own = d->space->level[k] + prefix;

@@ -117,14 +117,14 @@
           release  fleeti_leave, fleeti_residency_check: drain, RMW     carrier  due     acquire  fleeti_claim: RMW of due
           red      A claim, exit, leave: drain before the state is free, residency: drain before leaving; N claim, claim
                    withdrawn, leave; tests/host/claims.c under TSan; S claim
-       12 residency. What a claim has set -> launches that were refused meanwhile; each workgroup's place -> the one that
-          decides; its result -> all workgroups, in one word for each chiplet
+       12 residency. What a claim has set -> launches that were refused meanwhile; each workgroup's
+          place -> the one that decides; its result -> all workgroups, in one word for each chiplet
           release  fleeti_claim: drain, barrier, RMW of due; fleeti_residency_check: RMW of the count
-          carrier  due; resident; residency; result; for the claim's own launch the end of its kernel
-          acquire  fleeti_claim_yield: poll of due; fleeti_residency_check: poll; fleeti_residency_decide: polls;
-                   fleeti_enter: fleeti_await_kernel
-          red      A claim: drain, barrier before others may look; word for other workgroups: drain; N;
-                   tests/host/claim_orders.c; S claim
+          carrier  due; resident; residency; result; for the claim's own launch its kernel's end
+          acquire  fleeti_claim_yield: poll of due; fleeti_residency_check: poll;
+                   fleeti_residency_decide: polls; fleeti_enter: fleeti_await_kernel
+          red      A claim: drain, barrier before others may look; word for other workgroups: drain;
+                   N; tests/host/claim_orders.c; S claim
        13 exit. What each workgroup stored -> the workgroup that closes the run
           release  fleeti_leave: each wave drains, barrier; drain, RMW     carrier  left of its chiplet, then exited
           acquire  the last one's RMWs     red  A leave: drain before the barrier, the count; N; S claim, end
@@ -259,7 +259,7 @@
        26 fleeti_next_task_slow: a wave that has no task in many batches of wavefront-tasks
           ends  as loop 25                test  tests/gpu/endings.c, endless_without_work
        30 fleeti_claim_yield: a refused claim's wait for the one that opens a run
-          ends  that claim, which waits for nothing                     test  tests/host/claim_orders.c
+          ends  that claim, which waits for nothing         test  tests/host/claim_orders.c
        31 fleeti_claim_yield: and for the workgroups of that run to begin
           ends  watch                                                   test  tests/host/claims.c
 
@@ -473,8 +473,8 @@ typedef struct fleet_kernel_desc {
     uint32_t threads;     /* per workgroup; on the CPU see host.waves */
     uint32_t lds_bytes;   /* dynamic LDS; default 0 */
     uint32_t cooperative; /* 1: fail unless all workgroups are resident at once; default 0 */
-    /* 1: where the device can, workgroups begin before the kernel before it in the stream has ended,
-       and wait for that in fleeti_await_kernel; default 0 */
+    /* 1: where the device can, workgroups begin before the kernel before it in the stream has
+       ended, and wait for that in fleeti_await_kernel; default 0 */
     uint32_t early;
     fleet_stream stream; /* default: the default stream */
     fleet_host_desc host;
@@ -983,8 +983,8 @@ FLEET_DEVICE void fleeti_async_copy_end(const fleeti_async_copy *copy, fleeti_ld
 /* ---- order and counters ---- */
 
 /* Waits until this wave's stores are in the L2 of its chiplet. */
-/* Two kernels in a row, of which the second is launched early (fleet_kernel_desc): the first lets it
-   begin, and the second waits for the end of the first, whose stores are visible then. */
+/* Two kernels in a row, of which the second is launched early (fleet_kernel_desc): the first lets
+   it begin, and the second waits for the end of the first, whose stores are visible then. */
 FLEET_DEVICE void fleeti_let_kernel_begin(void);
 FLEET_DEVICE void fleeti_await_kernel(void);
 FLEET_DEVICE void fleeti_drain(void);
@@ -4740,12 +4740,13 @@ static __attribute__((unused)) uint32_t fleeti_capturing(fleet_stream stream)
            status != FLEETI_RT(StreamCaptureStatusNone);
 }
 /* What runtimes and drivers have or have not:
-   fleeti_units_of         CUs or SMs that kernels on the stream may use, of `all`: fewer in a green context, or with a CU
-                           mask
-   fleeti_stream_store     stores 4 or 8 bytes in stream order, which takes the host a quarter of a kernel's launch. 0: it
-                           cannot, or the stream is being captured
-   fleeti_launch_early     the kernel begins while the one before it ends, where fleeti_may_begin_early says so: not code
-                           for older devices, which would not wait (fleeti_await_kernel) */
+   fleeti_units_of       CUs or SMs that kernels on the stream may use, of `all`: fewer in a green
+                         context, or with a CU mask
+   fleeti_stream_store   stores 4 or 8 bytes in stream order, which takes the host a quarter of a
+                         kernel's launch. 0: it cannot, or the stream is being captured
+   fleeti_launch_early   the kernel begins while the one before it ends, where
+                         fleeti_may_begin_early says so: not code for older devices, which would
+                         not wait (fleeti_await_kernel) */
 #if defined(FLEET_HIP)
 static uint32_t fleeti_units_of(fleet_stream stream, uint32_t all)
 {
@@ -4862,7 +4863,7 @@ fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_k
     if (!d->blocks || !d->threads) return FLEET_ERROR_ARGUMENT;
     blocks.x = d->blocks, blocks.y = 1, blocks.z = 1;
     threads.x = d->threads, threads.y = 1, threads.z = 1;
-    if (d->lds_bytes && /* together with static LDS it may exceed the default limit, whatever its size */
+    if (d->lds_bytes && /* with static LDS it may exceed the default limit, whatever its size */
         fleeti_rt(FLEETI_RT(FuncSetAttribute)(
             kernel.address, FLEETI_RT(FuncAttributeMaxDynamicSharedMemorySize), (int)d->lds_bytes)))
         return FLEET_ERROR_LAUNCH;

@@ -413,10 +413,11 @@ typedef struct fleet_launch_desc {
        FLEET_PRODUCER_THREADS (on the CPU a wave) to each workgroup. Default 0: what FLEET_KERNEL declares; none for
        kernels that are declared otherwise */
     uint32_t pipeline_bytes;
-    /* 1: never a cooperative launch, the residency check alone proves that all workgroups are resident. A cooperative one
-       needs no check where chiplets are virtual, and is faster there; an ordinary one is faster on AMD, where a captured
-       launch is always ordinary, and so is one that stays, because cooperative launches would wait for its end. Default
-       0: cooperative where possible */
+    /* 1: never a cooperative launch, the residency check alone proves that all workgroups are
+       resident. A cooperative one needs no check where chiplets are virtual, and is faster there;
+       an ordinary one is faster on AMD, where a captured launch is always ordinary, and so is one
+       that stays, because cooperative launches would wait for its end. Default 0: cooperative where
+       possible */
     uint32_t ordinary;
     /* 1: launches although the runtime says that not all workgroups fit on the device at once, where it is known to be
        wrong. The launch is an ordinary one then, and the residency check decides. Default 0:
@@ -440,17 +441,18 @@ typedef struct fleet_launch_desc {
 
 FLEET_API fleet_launch_desc fleet_launch_desc_default(void);
 
-/* Enqueues desc->steps steps of the state's plan on desc->stream, with a kernel defined by FLEET_KERNEL. args: the
-   array of the tiles' arguments in device memory, with an element for each index that grids name; null if no tile
-   has arguments. The call may be captured into a graph, each replay of which runs desc->steps further steps. The
-   returned status covers what is known at once; fleet_state_wait returns that of the run. Of launches of one state
-   that overlap, in several streams or as replays of one graph, at most one runs. The others end with
-   FLEET_ERROR_BUSY, and of ordinary launches all do if they meet before all workgroups of the first one are resident.
-   FLEET_ERROR_TOO_MANY_WORKERS: the device, or the part of it that the stream may use, cannot hold all workgroups of
-   this kernel at once.
-   FLEET_ERROR_SYMBOL_UNBOUND, FLEET_ERROR_TENSOR_UNBOUND: fleet_bind or fleet_bind_tensor is missing.
-   FLEET_ERROR_UNSUPPORTED: a trace without FLEET_TRACE. FLEET_ERROR_ARGUMENT: a field of desc is out of its range,
-   the trace belongs to another plan, or a grid's tile number is not one of the kernel's set. */
+/* Enqueues desc->steps steps of the state's plan on desc->stream, with a kernel defined by
+   FLEET_KERNEL. args: the array of the tiles' arguments in device memory, with an element for each
+   index that grids name; null if no tile has arguments. The call may be captured into a graph, each
+   replay of which runs desc->steps further steps. The returned status covers what is known at once;
+   fleet_state_wait returns that of the run. Of launches of one state that overlap, in several
+   streams or as replays of one graph, at most one runs. The others end with FLEET_ERROR_BUSY, and
+   of ordinary launches all do if they meet before all workgroups of the first one are resident.
+   FLEET_ERROR_TOO_MANY_WORKERS: the device, or the part of it that the stream may use, cannot hold
+   all workgroups of this kernel at once. FLEET_ERROR_SYMBOL_UNBOUND, FLEET_ERROR_TENSOR_UNBOUND:
+   fleet_bind or fleet_bind_tensor is missing. FLEET_ERROR_UNSUPPORTED: a trace without FLEET_TRACE.
+   FLEET_ERROR_ARGUMENT: a field of desc is out of its range, the trace belongs to another plan, or
+   a grid's tile number is not one of the kernel's set. */
 FLEET_API fleet_status fleet_launch(fleet_state *state, const fleet_launch_desc *desc,
                                     fleet_kernel kernel, const void *args);
 
@@ -810,9 +812,9 @@ typedef struct fleeti_wide_line {
     uint64_t pad[FLEETI_EVENT_LINE / 2 - 1];
 } fleeti_wide_line;
 
-/* What the workgroups of a chiplet poll until there is a result, and what they need then, from the claim that opened the
-   run: the bucket, and the steps that it and the state have completed; where they begin at once, the key of their
-   fleet_run, and how many have begun. */
+/* What the workgroups of a chiplet poll until there is a result, and what they need then, from the
+   claim that opened the run: the bucket, and the steps that it and the state have completed; where
+   they begin at once, the key of their fleet_run, and how many have begun. */
 typedef struct fleeti_run_line {
     uint32_t word, bucket, bucket_epoch, epoch, key, begun;
     uint32_t pad[FLEETI_EVENT_LINE - 6];
@@ -865,8 +867,8 @@ typedef struct fleeti_config {
 /* All of these but `open` take read-modify-writes. A claim writes them down (fleeti_log_claim): to
    load the host's words would take a microsecond each. */
 typedef struct fleeti_due_line {
-    /* workgroups of launches, refused ones included, that have not left, and FLEETI_CLAIMING for each
-       claim that is setting the state; 0: the state is free */
+    /* workgroups of launches, refused ones included, that have not left, and FLEETI_CLAIMING for
+       each claim that is setting the state; 0: the state is free */
     uint32_t word;
     uint32_t claims; /* launches so far, refused ones included */
     uint32_t open;   /* number of the launch that opened the last run */
@@ -907,8 +909,9 @@ struct fleeti_state {
     fleeti_run_line result[FLEET_MAX_CHIPLETS];
 };
 
-/* A result that is no fleet_status. For the workgroups of a chiplet it has the number of the chiplet in bits 24 to 29, and
-   below it how many of them belong to the run: those of a lower rank. */
+/* A result that is no fleet_status. For the workgroups of a chiplet it has the number of the
+   chiplet in bits 24 to 29, and below it how many of them belong to the run: those of lower
+   ranks. */
 #define FLEETI_RESIDENT 0x80000000u
 #define FLEETI_AT_ONCE 0xc0000000u /* the same, without a check */
 #define FLEETI_RESULT_KIND(result) ((result)&FLEETI_AT_ONCE)
@@ -1105,8 +1108,8 @@ typedef struct fleeti_tracer {
 } fleeti_tracer;
 #endif
 
-/* What thread 0 keeps from the residency check for when it leaves: the line of its chiplet, how many
-   workgroups of the line belong to the run, and the bucket of the plan. */
+/* What thread 0 keeps from the residency check for when it leaves: the line of its chiplet, how
+   many workgroups of the line belong to the run, and the bucket of the plan. */
 #define FLEETI_PLACE_OF(line, count) ((line) | (count) << 12)
 #define FLEETI_PLACE_OF_BUCKET(bucket) ((bucket) << 6)
 #define FLEETI_PLACE_LINE(place) ((place)&0x3fu)
@@ -1788,20 +1791,23 @@ FLEET_DEVICE void fleeti_slot_notify_fetched(fleeti_worker *w)
    Launches of one state may overlap, and replays of one captured launch have the same arguments, so that nothing
    tells their workgroups apart. Therefore the state counts them. Each launch, a refused one included, adds its
    workgroups to `due` when it claims the state, and each workgroup subtracts itself as the last thing that it does.
-   A claim that finds 0 opens a run: it sets everything that the run needs. Any other claim is refused, and waits until
-   the one that opens has done so, which `due` says, too: no workgroup looks at a state that is being claimed.
-   A workgroup counts itself on its chiplet, and waits for a result. The first one of the first chiplet decides, when as
-   many are counted as a launch has: the run begins if and only if no others are due then. For a workgroup that was counted
-   since the run was opened has not left, since there is no result; so those counted are all that are due, and those
-   of the launch that opened the run are among them. Of workgroups that come later the result says that they do not
-   belong to the run, since it has the counts, and they leave. If others are due, launches have met before all workgroups
-   of the first one were there: none of them runs, and all end with FLEET_ERROR_BUSY.
+   A claim that finds 0 opens a run: it sets everything that the run needs. Any other claim is
+   refused, and waits until the one that opens has done so, which `due` says, too: no workgroup
+   looks at a state that is being claimed. A workgroup counts itself on its chiplet, and waits for a
+   result. The first one of the first chiplet decides, when as many are counted as a launch has: the
+   run begins if and only if no others are due then. For a workgroup that was counted since the run
+   was opened has not left, since there is no result; so those counted are all that are due, and
+   those of the launch that opened the run are among them. Of workgroups that come later the result
+   says that they do not belong to the run, since it has the counts, and they leave. If others are
+   due, launches have met before all workgroups of the first one were there: none of them runs, and
+   all end with FLEET_ERROR_BUSY.
 
-   A launch that guarantees that all its workgroups are resident together needs no check, if the plan's chiplets are
-   virtual, so that each has as many as it needs. Then the claim stores the results itself, with the key of its
-   fleet_run, and workgroups of this key begin as soon as they are counted. Those of another key leave, and so do those
-   that are too many: of a launch of the same fleet_run, such as another executable of one captured graph, whose claim
-   waits until all workgroups of the run have begun.
+   A launch that guarantees that all its workgroups are resident together needs no check, if the
+   plan's chiplets are virtual, so that each has as many as it needs. Then the claim stores the
+   results itself, with the key of its fleet_run, and workgroups of this key begin as soon as they
+   are counted. Those of another key leave, and so do those that are too many: of a launch of the
+   same fleet_run, such as another executable of one captured graph, whose claim waits until all
+   workgroups of the run have begun.
    tests/model/claim.pml models this protocol. */
 
 /* Stores the result for the workgroups of all chiplets: a status, or if it has `passed`, a constant, FLEETI_RESIDENT with
@@ -2003,8 +2009,8 @@ FLEET_DEVICE uint32_t fleeti_chiplet_line(const fleeti_state *state)
 /* A workgroup that is not part of the run is no longer due. */
 FLEET_DEVICE uint32_t fleeti_leave_refused(fleeti_state *state)
 {
-    /* Publishes the failure to the launch that claims the free state next. Pair: the RMW of `due` in
-       fleeti_claim (edge 11). */
+    /* Publishes the failure to the launch that claims the free state next. Pair: the RMW of `due`
+       in fleeti_claim (edge 11). */
     fleeti_drain();
     fleeti_rmw_device(&state->due.word, 0xffffffffu);
     return FLEETI_ROLE_NONE;
@@ -2023,8 +2029,9 @@ FLEET_DEVICE uint32_t fleeti_begin_at_once(const fleet_run *run, uint32_t raw,
     return FLEETI_ROLE_FIRST + (FLEETI_RESULT_CHIPLET(began->word) << 16 | rank);
 }
 
-/* The role of the workgroup, whose line is `raw`, as `began` has found it. Runs in thread 0. counts: as
-   fleeti_residency_decide takes them. place: receives FLEETI_PLACE_OF, if the workgroup belongs to the run. */
+/* The role of the workgroup, whose line is `raw`, as `began` has found it. Runs in thread 0.
+   counts: as fleeti_residency_decide takes them. place: receives FLEETI_PLACE_OF, if the workgroup
+   belongs to the run. */
 FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run, uint32_t raw, fleeti_lds counts,
                                              const fleeti_run_line *began, uint32_t *place)
 {
@@ -2036,7 +2043,8 @@ FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run, uint32_t raw,
     fleeti_workgroup_on(raw);
     if (FLEETI_RESULT_KIND(began->word) == FLEETI_AT_ONCE)
         return fleeti_begin_at_once(run, raw, began, place);
-    /* Releases the count to the workgroup that decides. Pair: the loads in fleeti_residency_decide (edge 12). */
+    /* Releases the count to the workgroup that decides. Pair: the loads in fleeti_residency_decide
+       (edge 12). */
     uint32_t rank = fleeti_rmw_device(&state->resident[raw].word, 1);
     if (rank == 0 && fleet_cas_relaxed_device(&state->residency.word, FLEETI_OPEN,
                                               FLEETI_PENDING) == FLEETI_OPEN)
@@ -4826,8 +4834,8 @@ FLEET_DEVICE void fleeti_log_claim(fleeti_state *state, const fleeti_log_entry *
     fleet_store_relaxed_system(&to->claim, e->claim);
 }
 
-/* Makes one of the launch's states ready for the run. began: what the results are to have. at_once: the workgroups of a
-   chiplet need no check; or 0. */
+/* Makes one of the launch's states ready for the run. began: what the results are to have. at_once:
+   the workgroups of a chiplet need no check; or 0. */
 FLEET_DEVICE void fleeti_claim_state(const fleet_run *run, fleeti_state *state,
                                      const fleet_plan *plan, fleeti_trace *trace,
                                      const fleeti_run_line *began, uint32_t at_once)
@@ -4875,7 +4883,8 @@ FLEET_DEVICE fleet_status fleeti_claim_status(fleeti_state *state, uint32_t stop
     fleeti_run_cannot_begin(state, fleeti_no_event(FLEET_ERROR_ABORTED)); /* and later ones */
     return FLEET_ERROR_ABORTED;
 }
-/* Chooses the bucket of the next run. Returns it with the steps that it and the state have completed. */
+/* Chooses the bucket of the next run. Returns it with the steps that it and the state have
+   completed. */
 FLEET_DEVICE fleeti_run_line fleeti_claim_bucket(fleeti_state *state, const fleet_plan *plan)
 {
     fleeti_run_line began;
@@ -4887,9 +4896,9 @@ FLEET_DEVICE fleeti_run_line fleeti_claim_bucket(fleeti_state *state, const flee
     return began;
 }
 
-/* After a claim that was refused: until the one that opens a run has set the state, and, where its workgroups begin at
-   once and cannot be told from those of this launch, until they have begun. Then this launch's may look at the state, and
-   take no place in the run. By one thread. */
+/* After a claim that was refused: until the one that opens a run has set the state, and, where its
+   workgroups begin at once and cannot be told from those of this launch, until they have begun.
+   Then this launch's may look at the state, and take no place in the run. By one thread. */
 FLEET_DEVICE void fleeti_claim_yield(const fleet_run *run)
 {
     fleeti_state *state = run->state;
@@ -4912,9 +4921,10 @@ FLEET_DEVICE void fleeti_claim_yield(const fleet_run *run)
     }
 }
 
-/* One workgroup, before the run in stream order: counts the launch's workgroups as due and, if no others were, opens
-   the run for them (see >>residency). trace: for the records; null: none. number: of the launch. at_once: 1, its workgroups
-   need no check. The end of this kernel publishes its stores to the next one. */
+/* One workgroup, before the run in stream order: counts the launch's workgroups as due and, if no
+   others were, opens the run for them (see >>residency). trace: for the records; null: none.
+   number: of the launch. at_once: 1, its workgroups need no check. The end of this kernel publishes
+   its stores to the next one. */
 FLEET_GLOBAL(256)
 void fleeti_claim(fleet_run run, fleeti_trace *trace, uint32_t number, uint32_t at_once)
 {
@@ -4948,8 +4958,8 @@ void fleeti_claim(fleet_run run, fleeti_trace *trace, uint32_t number, uint32_t 
         }
     }
     mine = fleeti_broadcast(self, mine, 0);
-    /* The launch's workgroups may wait where this kernel ends (fleeti_enter), but must not keep others from their CUs or SMs
-       that this one waits for. */
+    /* The launch's workgroups may wait where this kernel ends (fleeti_enter), but must not keep
+       others from their CUs or SMs that this one waits for. */
     fleeti_let_kernel_begin();
     if (!mine) return;
     if (other) its = fleeti_claim_bucket(other, other->config.plan);
@@ -4978,8 +4988,8 @@ void fleeti_claim(fleet_run run, fleeti_trace *trace, uint32_t number, uint32_t 
         its.word = began.word;
         fleeti_claim_state(&run, other, other->config.plan, NULL, &its, 0);
     }
-    /* Publishes, over the barrier, what all threads have set, to claims that are refused meanwhile, and through these to
-       their workgroups. Pair: the poll in fleeti_claim_yield (edge 12). */
+    /* Publishes, over the barrier, what all threads have set, to claims that are refused meanwhile,
+       and through these to their workgroups. Pair: the poll in fleeti_claim_yield (edge 12). */
     fleeti_drain();
     fleet_block_barrier();
     if (fleet_thread_id() != 0) return;

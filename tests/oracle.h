@@ -649,9 +649,10 @@ static inline int oracle_names_nothing(const fleet_map *map, uint32_t rank, cons
     return named && !empty;
 }
 
-/* The elements that a task reaches in an event some of whose extents depend on axes: of the prefix that `to` is on axes
-   before k. A value outside is an error, but where the extent depends on an axis that has every value: those of them
-   count for which there is such an element, and there must be one. */
+/* The elements that a task reaches in an event some of whose extents depend on axes: of the prefix
+   that `to` is on axes before k. A value outside is an error, but where the extent depends on an
+   axis that has every value: those of them count for which there is such an element, and there must
+   be one. */
 typedef struct oracle_way {
     const fleet_map *map;
     const spec_event *event;

@@ -115,8 +115,9 @@ static inline int setting_skipped(uint32_t i)
     return part && (uint32_t)atoi(part) != i % 2;
 }
 
-/* On the CPU the settings of a test that has more than two shapes (few) go by turns. From one shape to the next, its schedules
-   and engines move on by a turn: each turn has as many of them as there are shapes, or all. */
+/* On the CPU the settings of a test that has more than two shapes (few) go by turns. From one shape
+   to the next, its schedules and engines move on by a turn: each turn has as many of them as there
+   are shapes, or all. */
 static inline int setting_in_turn(uint32_t i, uint32_t few)
 {
 #if defined(FLEET_HOST)

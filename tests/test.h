@@ -89,8 +89,8 @@ static int test_wanted(const test_run *t, const char *name)
         }                                                                                          \
     } while (0)
 
-/* Some cases go by turns: with FLEET_TEST_TURN=K/N a run has part K of N; by hand and in deep runs it has all, part 0 of 1.
-   Returns N. */
+/* Some cases go by turns: with FLEET_TEST_TURN=K/N a run has part K of N; by hand and in deep runs
+   it has all, part 0 of 1. Returns N. */
 static inline unsigned test_turns(unsigned *turn)
 {
     const char *text = getenv("FLEET_TEST_TURN");

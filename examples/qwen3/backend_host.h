@@ -93,9 +93,10 @@ FLEET_HOST_DEVICE size_t weight_at(uint32_t column, uint32_t k, uint32_t panel_t
     return block * BLOCK_K * TILE_N + pack_at(column % TILE_N, k % BLOCK_K, inner_k);
 }
 
-/* Codes of fewer bits (quantized.h) lie in the same blocks: as many k's of a column as a word has room for are neighbours.
-   After the blocks of a panel follow, for each group of k's and each tile, what a group's sums are multiplied by and, of
-   INT4, what is subtracted from its codes. Groups of whole columns have the same for all k's. */
+/* Codes of fewer bits (quantized.h) lie in the same blocks: as many k's of a column as a word has
+   room for are neighbours. After the blocks of a panel follow, for each group of k's and each tile,
+   what a group's sums are multiplied by and, of INT4, what is subtracted from its codes. Groups of
+   whole columns have the same for all k's. */
 typedef struct group_scales {
     float scale[TILE_N];
 } group_scales;
@@ -224,7 +225,8 @@ SPECIALIZED floats floats_of_codes(words word, const uint32_t codes, const uint3
     }
     word <<= 32 - bits - i * bits; /* to the upper end, where the sign is */
     if (codes == WEIGHTS_FP8) {
-        /* sign, four bits of exponent, three of fraction: those of a float but for the exponent's bias */
+        /* sign, four bits of exponent, three of fraction: those of a float but for the exponent's
+           bias */
         const words one = (words)((integers)word >> 4) & 0x87f00000u;
         memcpy(&f, &one, sizeof f);
         return f * 0x1p120f;
@@ -282,8 +284,8 @@ SPECIALIZED void multiply_words(const tile_block *w, const row_block *b, const c
         }
     }
 }
-/* Adds the products of k's and their weights to the sums, k after k. A group of weights with a common scale has a sum of
-   its own. */
+/* Adds the products of k's and their weights to the sums, k after k. A group of weights with a
+   common scale has a sum of its own. */
 SPECIALIZED void multiply_rows(const tile_block *w, const row_block *b, const uint32_t codes,
                                const uint32_t rows, const uint32_t tiles)
 {
@@ -361,11 +363,12 @@ SPECIALIZED void multiply_tiles(tile_block *w, row_block *b, const char *weights
     }
 }
 
-/* Blocks of a tile that all rows are multiplied by while the L1 holds them; a multiple of those of a group. */
+/* Blocks of a tile that all rows are multiplied by while the L1 holds them; a multiple of those of
+   a group. */
 #define L1_BLOCKS 8u
 
-/* The wave's share of the rows. Rows go through a product of bf16 as they are; codes are unpacked for one row, or for as many
-   as go together. */
+/* The wave's share of the rows. Rows go through a product of bf16 as they are; codes are unpacked
+   for one row, or for as many as go together. */
 SPECIALIZED void multiply_codes(const fleet_ctx *ctx, const bf16 *weights, const operand *in,
                                 const linear_lds *l, const uint32_t codes)
 {

@@ -2,9 +2,9 @@
    draws tokens.
 
    A template is a program; the ones of Qwen3's families, of Qwen2.5 and of Llama 3 are compiled in
-   (qwen3_chat_prompt) and recognised by what they contain. Any other is refused, for a conversation that is spelled wrongly
-   is answered badly, and nothing shows it; the user may then name the family. Functions return 0,
-   or -1 and a message that begins with the file. */
+   (qwen3_chat_prompt) and recognised by what they contain. Any other is refused, for a conversation
+   that is spelled wrongly is answered badly, and nothing shows it; the user may then name the
+   family. Functions return 0, or -1 and a message that begins with the file. */
 #ifndef QWEN3_CHAT_TEMPLATE_H
 #define QWEN3_CHAT_TEMPLATE_H
 

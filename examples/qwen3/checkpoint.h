@@ -20,11 +20,12 @@
    A message ends with "out of memory" if, and only if, memory was lacking (qwen3_is_no_memory).
 
    REFUSED are models whose results this decoder would get wrong: another model_type or architecture, a scaled RoPE, sliding
-   windows, biases, another activation, weights of another type than BF16, F16 or F32 or the quantised ones of quantized.h, a
-   tensor in one of the model's layers that the decoder does not have; and files that contradict themselves: keys given twice; byte ranges
-   that overlap, leave bytes to no tensor or have another size than shape and dtype imply, against the format of safetensors;
-   tied embeddings beside an lm_head.weight that differs from them. JSON of more than QWEN3_MAX_VALUES values is refused
-   before it is parsed.
+   windows, biases, another activation, weights of another type than BF16, F16 or F32 or the
+   quantised ones of quantized.h, a tensor in one of the model's layers that the decoder does not
+   have; and files that contradict themselves: keys given twice; byte ranges that overlap, leave
+   bytes to no tensor or have another size than shape and dtype imply, against the format of
+   safetensors; tied embeddings beside an lm_head.weight that differs from them. JSON of more than
+   QWEN3_MAX_VALUES values is refused before it is parsed.
 
    NAMED IN A WARNING (config.warnings, which the program prints) are fields that no list here has (qwen3_silent_fields and below),
    settings of Hugging Face's generate() that the decoder does not have, and tensors outside of the model's layers.
@@ -65,8 +66,8 @@
 
 typedef enum qwen3_dtype { QWEN3_BF16, QWEN3_F16, QWEN3_F32, QWEN3_OTHER } qwen3_dtype;
 
-/* How the matrices of the layers are quantised: a weight is its code, less a zero point if there is one, times a scale that
-   a block of weights shares (quantized.h). */
+/* How the matrices of the layers are quantised: a weight is its code, less a zero point if there is
+   one, times a scale that a block of weights shares (quantized.h). */
 typedef enum qwen3_codes { QWEN3_NOT_QUANTIZED, QWEN3_FP8, QWEN3_INT8, QWEN3_INT4 } qwen3_codes;
 /* In which tensors, and in which order the codes are. */
 typedef enum qwen3_packing {
@@ -1468,7 +1469,8 @@ static inline qwen3_entry *qwen3_find(const qwen3_checkpoint *c, qwen3_source s,
     return NULL;
 }
 
-/* Finds the tensor of that name; rows 0: a vector. `type`: the only one that it may have; null: BF16, F16 or F32. */
+/* Finds the tensor of that name; rows 0: a vector. `type`: the only one that it may have; null:
+   BF16, F16 or F32. */
 static inline int qwen3_take_typed(qwen3_checkpoint *c, qwen3_tensor *out, const char *name,
                                    uint32_t rows, uint32_t columns, const char *type)
 {

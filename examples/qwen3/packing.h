@@ -119,8 +119,8 @@ typedef struct packing {
 #endif
 #define MAX_PACKERS 16u
 
-/* Packs column c of a panel, which comes from that row of the part, or is zeros without one. `line` has room for its k
-   weights. */
+/* Packs column c of a panel, which comes from that row of the part, or is zeros without one. `line`
+   has room for its k weights. */
 static void pack_bf16(packing *p, const matrix_part *part, uint32_t row, uint32_t c,
                       uint32_t panel_tiles, bf16 *line, bf16 *packed)
 {

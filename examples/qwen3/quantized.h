@@ -1,22 +1,29 @@
-/* quantized.h: the part of checkpoint.h that reads quantised matrices: those of the layers, but for norms and router.
-   Embedding and lm_head are as in other checkpoints.
+/* quantized.h: the part of checkpoint.h that reads quantised matrices: those of the layers, but for
+   norms and router. Embedding and lm_head are as in other checkpoints.
 
-   A weight is (code - zero point) * scale. config.json says by quantization_config which of these a checkpoint has:
+   A weight is (code - zero point) * scale. config.json says by quantization_config which of these a
+   checkpoint has:
 
        quant_method          tensors of a matrix [rows, columns]
-       fp8                   weight F8_E4M3 [rows, columns]; weight_scale_inv of blocks of 128 x 128 weights
-       compressed-tensors    pack-quantized, 4 or 8 bits: weight_packed I32 [rows, columns / 8 or / 4], weight_shape;
-                             weight_scale [rows, groups], a group being 32, 64, 128 or 256 columns or a whole row;
-                             weight_zero_point I32 [rows / 8, groups] of 4 bits unless symmetric
-       awq                   4 bits: qweight I32 [columns, rows / 8], qzeros I32 [groups, rows / 8], scales [groups, rows];
-                             number i of a word is row 0, 2, 4, 6, 1, 3, 5 or 7 of eight
-       gptq                  4 bits: qweight I32 [columns / 8, rows], qzeros I32 [groups, rows / 8], of which each is a zero
-                             point less 1, scales [groups, rows], g_idx I32 [columns], which must be in order
+       fp8                   weight F8_E4M3 [rows, columns]; weight_scale_inv of blocks of 128 x 128
+                             weights
+       compressed-tensors    pack-quantized, 4 or 8 bits: weight_packed I32 [rows, columns / 8 or
+                             / 4], weight_shape; weight_scale [rows, groups], a group being 32, 64,
+                             128 or 256 columns or a whole row; weight_zero_point I32
+                             [rows / 8, groups] of 4 bits unless symmetric
+       awq                   4 bits: qweight I32 [columns, rows / 8], qzeros I32 [groups, rows / 8],
+                             scales [groups, rows]; number i of a word is row 0, 2, 4, 6, 1, 3, 5
+                             or 7 of eight
+       gptq                  4 bits: qweight I32 [columns / 8, rows], qzeros I32 [groups, rows / 8],
+                             of which each is a zero point less 1, scales [groups, rows], g_idx I32
+                             [columns], which must be in order
 
-   Scales are BF16, F16 or F32. Each is read when the checkpoint is opened, and refused unless it is above 0 and so small
-   that its largest weight is finite. A code that is NaN is refused when it is converted.
+   Scales are BF16, F16 or F32. Each is read when the checkpoint is opened, and refused unless it is
+   above 0 and so small that its largest weight is finite. A code that is NaN is refused when it is
+   converted.
 
-   What the files say of activations that are quantised too (fp8: "dynamic") is not followed: they stay as they are. */
+   What the files say of activations that are quantised too (fp8: "dynamic") is not followed: they
+   stay as they are. */
 #ifndef QWEN3_QUANTIZED_H
 #define QWEN3_QUANTIZED_H
 
@@ -24,8 +31,8 @@
 
 #define QWEN3_FP8_BLOCK 128u
 
-/* Copies codes of a row from column `first` on, a byte each: e4m3 as they are, integers as int8_t. -1 and an error that
-   names the element if a code is NaN. */
+/* Copies codes of a row from column `first` on, a byte each: e4m3 as they are, integers as int8_t.
+   -1 and an error that names the element if a code is NaN. */
 static inline int qwen3_tensor_codes(const qwen3_tensor *t, uint32_t row, uint32_t first,
                                      uint32_t count, uint8_t *codes, char *error,
                                      size_t error_size);
@@ -33,10 +40,10 @@ static inline int qwen3_tensor_codes(const qwen3_tensor *t, uint32_t row, uint32
 static inline float qwen3_tensor_scale(const qwen3_tensor *t, uint32_t row, uint32_t column);
 static inline int qwen3_tensor_zero(const qwen3_tensor *t, uint32_t row, uint32_t column);
 
-/* ---- qwen3: quantization_config -------------------------------------------------------------------- */
+/* ---- qwen3: quantization_config ---- */
 
-/* A field of an object: of which only one value is supported, or, where that is null, any or one that is looked at
-   elsewhere. */
+/* A field of an object: of which only one value is supported, or, where that is null, any or one
+   that is looked at elsewhere. */
 static inline int qwen3_fields_only(const qwen3_source *s, json_t *o,
                                     const qwen3_fixed_field *fields, size_t count)
 {
@@ -87,7 +94,8 @@ static inline int qwen3_config_group(qwen3_quantization *q, const qwen3_source *
     return 0;
 }
 
-/* AWQ's and GPTQ's configurations: numbers of bits and columns of a group. What calibrated them changes nothing. */
+/* AWQ's and GPTQ's configurations: numbers of bits and columns of a group. What calibrated them
+   changes nothing. */
 static inline int qwen3_config_awq(qwen3_quantization *q, const qwen3_source *s, json_t *o)
 {
     static const qwen3_fixed_field fields[] = {
@@ -243,7 +251,7 @@ static inline int qwen3_config_quantization(qwen3_config *c, const qwen3_source 
                       text);
 }
 
-/* ---- qwen3: codes, scales and zero points ---------------------------------------------------------- */
+/* ---- qwen3: codes, scales and zero points ---- */
 
 static inline uint32_t qwen3_bits_of(const qwen3_quantization *q)
 {
@@ -398,7 +406,7 @@ static inline int qwen3_dequantize(const qwen3_source *s, const qwen3_tensor *t,
     return 0;
 }
 
-/* ---- qwen3: quantised matrices, by name ------------------------------------------------------------ */
+/* ---- qwen3: quantised matrices, by name ---- */
 
 /* The largest weight of a code, with the farthest zero point. */
 static inline float qwen3_largest_code(const qwen3_quantization *q)

@@ -800,8 +800,9 @@ static int encode_turn(program *a, uint32_t *is_left_out)
     return bad;
 }
 
-/* Answers the last message. Each turn is a launch of its own, which computes what is new since the one before: from the
-   first token on that differs, such as reasoning that the template leaves out of answers. */
+/* Answers the last message. Each turn is a launch of its own, which computes what is new since the
+   one before: from the first token on that differs, such as reasoning that the template leaves out
+   of answers. */
 static int answer_turn(program *a)
 {
     uint32_t count, is_left_out = 0;

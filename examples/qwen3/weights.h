@@ -264,7 +264,8 @@ static int shape_refused(const qwen3_config *c, char *error)
     return 0;
 }
 
-/* What the layers' weights are packed as: as the checkpoint has them, or bf16. Nonzero: the error says why not. */
+/* What the layers' weights are packed as: as the checkpoint has them, or bf16. Nonzero: the error
+   says why not. */
 static int format_refused(model *m)
 {
     static const char *const names[] = {"bf16", "FP8", "INT8", "INT4"};

@@ -1,13 +1,15 @@
-/* quantize: makes a checkpoint with weights in fewer bits from one of bf16, as Hugging Face and vLLM read it too.
+/* quantize: makes a checkpoint with weights in fewer bits from one of bf16, as Hugging Face and
+   vLLM read it too.
 
-       quantize FOLDER NEW_FOLDER fp8                 blocks of 128 x 128 weights (as in Qwen3-*-FP8)
-       quantize FOLDER NEW_FOLDER int8                a scale for each row (compressed-tensors, W8A16)
-       quantize FOLDER NEW_FOLDER int4                groups of 128 columns (compressed-tensors, W4A16)
+       quantize FOLDER NEW_FOLDER fp8                 blocks of 128 x 128 weights (Qwen3-*-FP8)
+       quantize FOLDER NEW_FOLDER int8                a scale for each row (compressed-tensors)
+       quantize FOLDER NEW_FOLDER int4                groups of 128 columns (compressed-tensors)
        quantize FOLDER NEW_FOLDER int4 --group 32     groups of 32, 64, 128 or 256
        quantize FOLDER NEW_FOLDER int4 --zeros        with zero points
 
-   The matrices of the layers are quantised, but for the router of experts; embedding, lm_head and norms stay as they are. The
-   largest weight of a block, row or group gets the largest code, and each weight the nearest one: nothing is calibrated.
+   The matrices of the layers are quantised, but for the router of experts; embedding, lm_head and
+   norms stay as they are. The largest weight of a block, row or group gets the largest code, and
+   each weight the nearest one: nothing is calibrated.
 
        cc -std=c11 -O2 -I.. quantize.c -o quantize -ljansson -lm */
 #if !defined(_POSIX_C_SOURCE)
@@ -162,7 +164,8 @@ static int put_as_is(job *j, const qwen3_tensor *t, int is_vector)
                : entry(j, t->name, names[t->dtype], is_vector ? 1 : 2, t->rows, t->columns, bytes);
 }
 
-/* Words of `each` integers; number i of word w of a row is at(w * each + i), those beyond `count` are 0. */
+/* Words of `each` integers; number i of word w of a row is at(w * each + i), those beyond `count`
+   are 0. */
 static int put_packed(job *j, const uint8_t *from, size_t stride, uint32_t count, uint32_t bits)
 {
     const uint32_t each = 32 / bits;

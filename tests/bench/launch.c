@@ -1,6 +1,6 @@
-/* The time of a launch with one empty task: the claim of the state, the residency check if there is one, and the end of
-   the run. In a stream, and on a GPU in a graph of launches; beside two empty kernels of the same size, since a launch is
-   two. Part of tests/bench/compare.sh. */
+/* The time of a launch with one empty task: the claim of the state, the residency check if there is
+   one, and the end of the run. In a stream, and on a GPU in a graph of launches; beside two empty
+   kernels of the same size, since a launch is two. Part of tests/bench/compare.sh. */
 #include "empty.h"
 
 #define LAUNCHES 50u

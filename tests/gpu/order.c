@@ -481,8 +481,9 @@ static int needs_keys(test_run *t, fleet_graph *g)
     return 1;
 }
 
-/* potrf, trsm and update, between grids that load and store the matrix. Only tiles of the lower triangle are tasks: k < n,
-   k < i < n, k < j <= i < n. update(i, j, k) waits for update(i, j, k - 1), and whatever takes a tile for all its updates. */
+/* potrf, trsm and update, between grids that load and store the matrix. Only tiles of the lower
+   triangle are tasks: k < n, k < i < n, k < j <= i < n. update(i, j, k) waits for update(i, j, k -
+   1), and whatever takes a tile for all its updates. */
 static fleet_graph *cholesky_graph(int keyed)
 {
     const fleet_dim n = fleet_dim_of(TILES), none = fleet_dim_of(0), one = fleet_dim_of(1);

@@ -36,8 +36,8 @@ static int64_t most_points(const spec *sp, const fleet_dim *extent, uint32_t ran
     return p.count;
 }
 
-/* Lets some extents depend on the axes before them: triangles and their like, narrowing and growing, also by every
-   other row. */
+/* Lets some extents depend on the axes before them: triangles and their like, narrowing and
+   growing, also by every other row. */
 static void random_triangle(const spec *sp, fleet_dim *extent, uint32_t rank, uint64_t *seed)
 {
     uint32_t k, j;
@@ -687,7 +687,8 @@ static void run_broken(test_run *t, plain_rig *r, uint64_t *seed)
     snprintf(name, sizeof name, "tensor t%u ", tensor);
     /* Events that have collapsed do not go by counts. */
     const int waits = followed && (fault != COUNT_LARGE || !sp->tensors[0].none);
-    /* The sum is not checked where entries may name none, and maybe no task waits for the element that lacks a notify. */
+    /* The sum is not checked where entries may name none, and maybe no task waits for the element
+       that lacks a notify. */
     if ((fault == COUNT_SMALL || fault == COUNT_LARGE) && !waits && !status) {
         plain_check(t, r);
         return;

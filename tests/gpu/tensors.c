@@ -299,8 +299,8 @@ static uint32_t moe_random(uint64_t *rng, uint32_t n)
     return (uint32_t)(*rng >> 33) % n;
 }
 
-/* Routing: at random; all tokens to the same experts; or one expert without any. Where an entry may name none, many
-   do: some tokens have one expert, some have none. */
+/* Routing: at random; all tokens to the same experts; or one expert without any. Where an entry may
+   name none, many do: some tokens have one expert, some have none. */
 static void moe_choose(moe_rig *r, uint32_t how, uint64_t *rng)
 {
     for (uint32_t i = 0; i < MOST; i++) {
@@ -440,8 +440,8 @@ static void mixed_routing(test_run *t)
     in_settings(t, 6, run_mixed, &epoch);
 }
 
-/* Entries that name no expert: no task of an expert waits for such an arrival, and no element counts it. Other values
-   outside are refused as ever. */
+/* Entries that name no expert: no task of an expert waits for such an arrival, and no element
+   counts it. Other values outside are refused as ever. */
 static void run_none(test_run *t, const setting *s_, void *unused)
 {
     static const int32_t nones[] = {-1, EXPERTS, INT32_MIN, EXPERTS + 5};

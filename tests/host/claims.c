@@ -153,8 +153,8 @@ static void a_replay_while_the_first_runs_is_refused(test_run *t)
     model_end(&m);
 }
 
-/* Both have claimed before the first workgroup of either begins: the workgroups of the two are not to be told apart.
-   Ordinary launches do not say that all their workgroups will come. */
+/* Both have claimed before the first workgroup of either begins: the workgroups of the two are not
+   to be told apart. Ordinary launches do not say that all their workgroups will come. */
 static void run_met(test_run *t, const setting *s, void *model_)
 {
     rig r;
@@ -193,7 +193,8 @@ static void replays_that_meet_before_they_begin_are_refused(test_run *t)
     model_end(&m);
 }
 
-/* The same with launches that say so: the one that claims first runs, and the other one's claim lets it begin. */
+/* The same with launches that say so: the one that claims first runs, and the other one's claim
+   lets it begin. */
 static void run_yielding(test_run *t, const setting *s, void *model_)
 {
     rig r;

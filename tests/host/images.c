@@ -423,7 +423,8 @@ static void forge_bit(tally *n, forge *f, uint32_t k, uint64_t bit)
     memcpy(f->copy, f->plan, (size_t)f->bytes);
 }
 
-/* Each bit of a small plan of each kind, in CI every seventh, by turns, under a checksum that fits. */
+/* Each bit of a small plan of each kind, in CI every seventh, by turns, under a checksum that fits.
+   */
 static void forged_bits(test_run *t)
 {
     const char *kind_given = getenv("FLEET_TEST_KIND"), *bit_given = getenv("FLEET_TEST_BIT");

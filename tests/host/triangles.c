@@ -1,6 +1,7 @@
-/* Index spaces whose extents depend on the axes before them: a Cholesky factorisation of 16 x 16 tiles is 816 tasks in one
-   set of grids, and a launch may take any number of tiles. Data goes by plain loads and stores, and results are those of a
-   plain factorisation, bit by bit: both do the same operations on an element in the same order. */
+/* Index spaces whose extents depend on the axes before them: a Cholesky factorisation of 16 x 16
+   tiles is 816 tasks in one set of grids, and a launch may take any number of tiles. Data goes by
+   plain loads and stores, and results are those of a plain factorisation, bit by bit: both do the
+   same operations on an element in the same order. */
 // run: asan engine=both
 // run: tsan
 // run: model

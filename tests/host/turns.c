@@ -1,4 +1,5 @@
-/* What goes by turns (test.h, settings.h): each case is in exactly one of them, and each turn has all that it should. */
+/* What goes by turns (test.h, settings.h): each case is in exactly one of them, and each turn has
+   all that it should. */
 // run: plain engine=both
 // run: plain
 #if !defined(_POSIX_C_SOURCE)
@@ -55,7 +56,8 @@ static void by_hand_all_are_there(test_run *t)
     CHECK_INT(end, 30);
 }
 
-/* A turn has all schedules and engines of a test that has every shape, and every shape; each setting is in one turn. */
+/* A turn has all schedules and engines of a test that has every shape, and every shape; each
+   setting is in one turn. */
 static void turns_have_all_kinds_of_settings(test_run *t)
 {
     fleet_host_engine first, last;

@@ -97,7 +97,8 @@ FLEET_TILE(count, job)
     return FLEET_OK;
 }
 
-/* A word of each page of the LDS: one thread stores it and another one loads it, without a barrier. */
+/* A word of each page of the LDS: one thread stores it and another one loads it, without a barrier.
+   */
 #define PAGES 300u
 #define PAGE_BYTES 4096u
 FLEET_TILE(pages, job)
@@ -430,7 +431,8 @@ static void the_model_finds_what_a_tile_does_wrong(test_run *t)
 #endif
 
 #if defined(MODEL)
-/* The model looks addresses up in a cache by page: no page of the LDS is missed, wherever it lies. */
+/* The model looks addresses up in a cache by page: no page of the LDS is missed, wherever it lies.
+   */
 static void the_model_watches_each_page(test_run *t)
 {
     const int told = dup(2), none = open("/dev/null", O_WRONLY);

@@ -1117,7 +1117,8 @@ static void triangular_spaces(test_run *t)
     }
 }
 
-/* Rows, columns and the diagonal of a triangle of events, by the letters of einsum strings. Task k notifies them. */
+/* Rows, columns and the diagonal of a triangle of events, by the letters of einsum strings. Task k
+   notifies them. */
 static void triangular_events(test_run *t)
 {
     static const struct {

@@ -567,7 +567,8 @@ static void symbols_at_launch(test_run *t)
 
 /* ---- extents that depend on axes ---- */
 
-/* A grid `tri` and an event tensor E of these shapes, and an in edge between them where there is a map. */
+/* A grid `tri` and an event tensor E of these shapes, and an in edge between them where there is a
+   map. */
 static fleet_graph *triangle(journal *j, fleet_shape grid, fleet_shape event, const char *einsum)
 {
     fleet_graph *g = graph(j);

@@ -5,9 +5,9 @@
 #define _XOPEN_SOURCE 700
 #endif
 #include "../../examples/qwen3/expected.h"
+#include "folder.h"
 #include "test.h"
 
-#include <dirent.h>
 #include <math.h>
 
 #define DENSE "tests/fixtures/qwen3-tiny"
@@ -43,35 +43,6 @@ static void write_file(const char *dir, const char *name, const void *bytes, siz
         printf("FAIL write_file: cannot write %s\n", path);
         exit(1);
     }
-}
-
-typedef struct folder {
-    char path[300];
-} folder;
-
-static folder folder_make(void)
-{
-    const char *tmp = getenv("TMPDIR");
-    folder f;
-    snprintf(f.path, sizeof f.path, "%.250s/fleet-qwen3-XXXXXX", tmp ? tmp : "/tmp");
-    if (!mkdtemp(f.path)) {
-        printf("FAIL folder_make: cannot make %s\n", f.path);
-        exit(1);
-    }
-    return f;
-}
-
-static void folder_remove(const folder *f)
-{
-    char path[700];
-    DIR *dir = opendir(f->path);
-    struct dirent *e;
-    while (dir && (e = readdir(dir))) {
-        snprintf(path, sizeof path, "%s/%s", f->path, e->d_name);
-        remove(path);
-    }
-    if (dir) closedir(dir);
-    remove(f->path);
 }
 
 /* `text` with the first `what` replaced, in memory of its own; NULL: it has none. */

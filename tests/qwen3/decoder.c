@@ -70,8 +70,8 @@ static session_desc setting(uint32_t schedule, uint32_t chiplets, uint32_t engin
     return d;
 }
 
-/* Every case, alone and in one batch, for every schedule, 1, 2, 3 and 8 chiplets, and both engines, by turns: each has all
-   schedules and both engines. */
+/* Every case, alone and in one batch, for every schedule, 1, 2, 3 and 8 chiplets, and both engines,
+   by turns: each has all schedules and both engines. */
 static void references(test_run *t, const char *dir)
 {
     static const uint32_t chiplets[] = {1, 2, 3, 8};
@@ -192,7 +192,8 @@ static void prefixes_are_shared(test_run *t)
     unload(&l);
 }
 
-/* The turns of a conversation compute what is new in each, and have the bits of sessions that compute all. */
+/* The turns of a conversation compute what is new in each, and have the bits of sessions that
+   compute all. */
 static void turns_go_on(test_run *t)
 {
     enum { TURNS = 5, STEPS = 5, CONTEXT = 128 };
@@ -518,8 +519,8 @@ static void against_plain(test_run *t)
     }
 }
 
-/* n sequences with prompts and ends of all lengths: each chooses the tokens that it chooses alone, which some of them show, by
-   turns. */
+/* n sequences with prompts and ends of all lengths: each chooses the tokens that it chooses alone,
+   which some of them show, by turns. */
 static void check_sequences(test_run *t, const char *fixture, uint32_t n, uint32_t schedule)
 {
     enum { STEPS = 9 };

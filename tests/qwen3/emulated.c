@@ -3220,7 +3220,8 @@ static task_args *add_served(small_server *s, served_tile tile, uint32_t is_cont
     t->tile = tile, t->is_control = is_control;
     return &t->args;
 }
-/* The weights of the norm after the last task so far, some numbers: other ones than after others. */
+/* The weights of the norm after the last task so far, some numbers: other ones than after others.
+   */
 static const float *own_norm(const small_server *s)
 {
     return s->d.rope + 4 * s->n;

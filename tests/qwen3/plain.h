@@ -1,4 +1,5 @@
-/* What tests of the decoder share: a run and its outcome, and a plain decoder in double precision to compare with. */
+/* What tests of the decoder share: a run and its outcome, and a plain decoder in double precision
+   to compare with. */
 #ifndef TEST_QWEN3_PLAIN_H
 #define TEST_QWEN3_PLAIN_H
 

@@ -1,8 +1,8 @@
 // run: plain whole
 // run: asan whole -DQUICK
-/* Quantised checkpoints of examples/qwen3, as examples/tools/quantize makes them: all formats against a plain decoder in
-   double precision, whose weights this test itself computes from the codes and scales of the file, as they are and
-   rounded to bf16; and files that are wrong. */
+/* Quantised checkpoints of examples/qwen3, as examples/tools/quantize makes them: all formats
+   against a plain decoder in double precision, whose weights this test itself computes from the
+   codes and scales of the file, as they are and rounded to bf16; and files that are wrong. */
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
@@ -11,10 +11,9 @@
 #define main quantize_main
 #include "../../examples/tools/quantize.c"
 #undef main
+#include "folder.h"
 #include "plain.h"
 #include "test.h"
-
-#include <dirent.h>
 
 #if defined(QUICK)
 #define IS_QUICK 1
@@ -27,34 +26,6 @@
 
 /* ---- folders ---- */
 
-typedef struct folder {
-    char path[300];
-} folder;
-
-/* A name for a folder that is not there. */
-static folder new_folder(void)
-{
-    const char *tmp = getenv("TMPDIR");
-    folder f;
-    snprintf(f.path, sizeof f.path, "%.250s/fleet-quantized-XXXXXX", tmp ? tmp : "/tmp");
-    if (!mkdtemp(f.path)) {
-        printf("FAIL new_folder: cannot make %s\n", f.path);
-        exit(1);
-    }
-    return f;
-}
-static void folder_remove(const folder *f)
-{
-    char path[700];
-    DIR *dir = opendir(f->path);
-    struct dirent *e;
-    while (dir && (e = readdir(dir))) {
-        snprintf(path, sizeof path, "%s/%s", f->path, e->d_name);
-        remove(path);
-    }
-    if (dir) closedir(dir);
-    rmdir(f->path);
-}
 static FILE *open_in(const folder *f, const char *name, const char *how)
 {
     char path[700];
@@ -69,7 +40,7 @@ static FILE *open_in(const folder *f, const char *name, const char *how)
 }
 static folder quantized_folder(test_run *t, const char *from, const char *how)
 {
-    folder f = new_folder();
+    folder f = folder_make();
     char words[80], *argv[8], *next = words;
     int argc = 3;
     static char program_name[] = "quantize";
@@ -253,8 +224,8 @@ static double plain_difference(const qwen3_checkpoint *c, const request *q,
     return worst;
 }
 
-/* A model of the folder, as it is or with weights rounded to bf16 when they are loaded, against the plain decoder. Each
-   sequence has the same bits alone and beside the others. */
+/* A model of the folder, as it is or with weights rounded to bf16 when they are loaded, against the
+   plain decoder. Each sequence has the same bits alone and beside the others. */
 static void against_plain(test_run *t, const folder *f, int dequantized)
 {
     qwen3_checkpoint c;
@@ -365,8 +336,8 @@ static void expert_formats(test_run *t)
     formats_of(t, MOE, how, 4);
 }
 
-/* What a format costs: the largest difference between the plain decoder's logits of the folder's weights and those of the
-   fixture's, after each of the same tokens. */
+/* What a format costs: the largest difference between the plain decoder's logits of the folder's
+   weights and those of the fixture's, after each of the same tokens. */
 static double cost_of(test_run *t, const char *fixture, const char *how)
 {
     enum { TOKENS = 24 };
@@ -434,7 +405,7 @@ static folder odd_model(uint32_t hidden, uint32_t ffn)
                 {"mlp.down_proj", h, ffn},       {"model.norm", 0, h},
                 {"model.embed_tokens", VOCAB, h}};
     const uint32_t own = 11, all = sizeof list / sizeof list[0];
-    const folder f = new_folder();
+    const folder f = folder_make();
     json_t *header = json_object();
     uint64_t at = 0, random = 7;
     char *text;
@@ -523,7 +494,8 @@ static void replace_in(test_run *t, const folder *f, const char *name, const cha
     fclose(file);
 }
 
-/* What is replaced in a file of a checkpoint of that format, or which bytes of a tensor are, and what the refusal says. */
+/* What is replaced in a file of a checkpoint of that format, or which bytes of a tensor are, and
+   what the refusal says. */
 typedef struct wrong {
     const char *how, *file, *what, *with; /* without a file: in the tensor `what` */
     const char *error;
@@ -692,7 +664,7 @@ static folder repacked(test_run *t, const char *fixture, const folder *from, int
     static const char gptq[] = "\"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4, "
                                "\"group_size\": 32, \"desc_act\": false, \"sym\": false, "
                                "\"checkpoint_format\": \"gptq\"},";
-    const folder f = new_folder();
+    const folder f = folder_make();
     static char text[10000];
     qwen3_checkpoint c;
     const qwen3_header *h;

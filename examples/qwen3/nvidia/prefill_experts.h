@@ -123,8 +123,8 @@ FLEET_DEVICE term_items *term_items_in(const fleet_ctx *ctx)
 typedef struct term_item {
     uint32_t part, row, rows, column, k, end, expert;
 } term_item;
-/* tile: of an item of experts. kind, a constant: LAYER_PRODUCT of a launch that takes prompts, whose
-   rows begin at 0, or one of a server. */
+/* tile: of an item of experts. kind, a constant: LAYER_PRODUCT of a launch that takes prompts,
+   whose rows begin at 0, or one of a server. */
 FLEET_DEVICE term_item term_item_of(const task_args *task, const term_items *t, uint32_t i,
                                     uint32_t rows, routed_tile tile, const uint32_t terms,
                                     const uint32_t width, const uint32_t kind)

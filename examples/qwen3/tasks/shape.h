@@ -1,4 +1,5 @@
-/* tasks/shape.h: what a request of a server asks of its logits before a token is chosen, in this order:
+/* tasks/shape.h: what a request of a server asks of its logits before a token is chosen, in this
+   order:
 
        repetition  a logit of a token that the prompt or the answer has is divided by the penalty if
                    it is positive, and multiplied by it otherwise
