@@ -473,8 +473,8 @@ typedef struct fleet_kernel_desc {
     uint32_t threads;     /* per workgroup; on the CPU see host.waves */
     uint32_t lds_bytes;   /* dynamic LDS; default 0 */
     uint32_t cooperative; /* 1: fail unless all workgroups are resident at once; default 0 */
-    /* 1: where the device can, workgroups begin before the kernel before it in the stream has
-       ended, and wait for that in fleeti_await_kernel; default 0 */
+    /* For the kit's kernels, 1: where the device can, workgroups begin before the kernel before it
+       in the stream has ended, and wait for that themselves; default 0 */
     uint32_t early;
     fleet_stream stream; /* default: the default stream */
     fleet_host_desc host;
